@@ -260,7 +260,7 @@ mod tests {
         let mut counters = Counters::default();
         counters.drop(DropReason::PacketShort, 1);
         counters.drop(DropReason::QueryFailed, 2);
-        assert_eq!(DropReason::DatagramRefused as usize, NAMES.len() - 1);
+        assert_eq!(DropReason::PartsMissing as usize, NAMES.len() - 1);
         assert_eq!(counters.dropped(), [("packet_short".to_owned(), 1), ("record_query_failed".to_owned(), 2)]);
     }
 }

@@ -16,8 +16,8 @@ fn spoil_header(rng: &mut Rng, bytes: &mut Vec<u8>) {
         0 => bytes[0] ^= 1 << rng.u8(..8),
         // An unknown kind: a flip lower down makes another kind that is known.
         1 => bytes[1] ^= 16 << rng.u8(..4),
-        // A claim of 32 KiB and more, which no packet here has.
-        2 => bytes[3] |= 0x80,
+        // A claim of 65,535 bytes, which no packet has.
+        2 => bytes[2..4].fill(0xff),
         _ => {
             // Below the payload's end: behind it there may be nothing to miss.
             let payload = usize::from(u16::from_le_bytes([bytes[2], bytes[3]]));
