@@ -68,10 +68,14 @@ pub(crate) fn records(format: &Format, count: usize) -> Result<Vec<u8>, Error> {
 
 /// The first `count` lines of the data, its head left out.
 pub(crate) fn lines(count: usize) -> Result<Vec<String>, Error> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/flights.csv.gz");
+    Ok(bundled_lines("flights.csv.gz")?.skip(1).take(count).collect::<Result<_, _>>()?)
+}
+
+/// The lines of a bundled table, its head first.
+pub(crate) fn bundled_lines(name: &str) -> Result<impl Iterator<Item = std::io::Result<String>> + use<>, Error> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data").join(name);
     let file = File::open(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let lines = BufReader::new(flate2::read::GzDecoder::new(file)).lines().skip(1).take(count);
-    Ok(lines.collect::<Result<_, _>>()?)
+    Ok(BufReader::new(flate2::read::GzDecoder::new(file)).lines())
 }
 
 /// Sets the fields of one line of the CSV; NA is null.

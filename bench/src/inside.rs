@@ -8,6 +8,7 @@ use crossdock_nectarine::{Event, Publisher, Subscriber, Transport};
 use crossdock_runtime::{ChangeRequest, ContextConfig, ContextHandle, HandlerSpec};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// Flights that are published again and again.
@@ -182,4 +183,17 @@ pub(crate) fn change(context: &ContextHandle, request: ChangeRequest) -> Result<
 pub(crate) fn deploy(context: &ContextHandle, spec: HandlerSpec) -> Result<(), Error> {
     let name = spec.name.clone();
     change(context, ChangeRequest::Deploy(spec))?.map_err(|why| format!("{name} was refused: {why}").into())
+}
+
+/// A thread's result in words, which pass between threads.
+pub(crate) type Said<T> = Result<T, String>;
+
+/// A result as [`Said`].
+pub(crate) fn in_words<T>(result: Result<T, Error>) -> Said<T> {
+    result.map_err(|error| error.to_string())
+}
+
+/// The result of a thread.
+pub(crate) fn joined<T>(thread: ScopedJoinHandle<'_, Said<T>>) -> Said<T> {
+    thread.join().map_err(|_| "a thread panicked".to_owned()).and_then(|done| done)
 }

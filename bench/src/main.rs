@@ -20,6 +20,7 @@ mod load;
 mod mailbox;
 mod predictability;
 mod process;
+mod query;
 mod report;
 mod swap;
 mod transport;
@@ -46,10 +47,14 @@ enum Bench {
     Contexts(contexts::Options),
     /// Records read, written and converted, against what else does that
     Formats(formats::Options),
+    /// Flights joined with the weather of their airports through the daemon, against DuckDB
+    Join(query::Options),
     /// Mailboxes between a client process on one core and the daemon on another, against what else moves messages there
     Mailbox(mailbox::Options),
     /// The airline job's latency while the machine has other work, against an ordinary threaded program
     Predictability(predictability::Options),
+    /// Queries over the events of Nexmark and windows through the daemon, against DuckDB; and subscribers that are slow
+    Query(query::Options),
     /// Handlers replaced while messages flow, against a handler that is stopped meanwhile
     Swap(swap::Options),
     /// Sessions between two processes without a daemon, against plain sockets; and what many sessions cost a daemon
@@ -70,6 +75,8 @@ enum Role {
     #[command(subcommand)]
     Predictability(predictability::Role),
     #[command(subcommand)]
+    Query(query::Role),
+    #[command(subcommand)]
     Transport(transport::Role),
 }
 
@@ -80,14 +87,17 @@ fn main() -> ExitCode {
         Bench::Chain(options) => chain::run(&options),
         Bench::Contexts(options) => contexts::run(&options),
         Bench::Formats(options) => formats::run(&options),
+        Bench::Join(options) => query::run_join(&options),
         Bench::Mailbox(options) => mailbox::run(&options),
         Bench::Predictability(options) => predictability::run(&options),
+        Bench::Query(options) => query::run(&options),
         Bench::Swap(options) => swap::run(&options),
         Bench::Transport(options) => transport::run(&options),
         Bench::Role(Role::Broker(role)) => role.run(),
         Bench::Role(Role::Contexts(role)) => role.run(),
         Bench::Role(Role::Mailbox(role)) => role.run(),
         Bench::Role(Role::Predictability(role)) => role.run(),
+        Bench::Role(Role::Query(role)) => role.run(),
         Bench::Role(Role::Transport(role)) => role.run(),
     };
     match result {

@@ -3,7 +3,7 @@
 use crate::cpu::Error;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// The line that lets a role go on.
@@ -25,6 +25,13 @@ impl Process {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("role").args(args);
         Process::start(command, &args.join(" "))
+    }
+
+    /// Starts a program of Python that is given as text.
+    pub(crate) fn python(python: &Path, program: &str) -> Result<Process, Error> {
+        let mut command = Command::new(python);
+        command.args(["-c", program]);
+        Process::start(command, "python")
     }
 
     /// Starts the product.
@@ -98,7 +105,8 @@ impl Process {
         self.write_line(AGAIN)
     }
 
-    fn write_line(&mut self, line: &str) -> Result<(), Error> {
+    /// Gives it a line of standard input.
+    pub(crate) fn write_line(&mut self, line: &str) -> Result<(), Error> {
         if let Some(stdin) = &mut self.stdin {
             stdin.write_all(format!("{line}\n").as_bytes())?;
         }

@@ -15,7 +15,12 @@ pub fn examine(spec: &HandlerSpec) {
         _ => return,
     };
     let natives = Natives::built_in();
-    let program = HandlerProgram { source, parameters: spec.parameters.clone(), null_for_errors: false };
+    let program = HandlerProgram {
+        source,
+        parameters: spec.parameters.clone(),
+        null_for_errors: false,
+        subscription_views: None,
+    };
     let refused = program.check(&natives).err().map(|error| error.to_string());
     assert!(refused.is_none_or(|why| !why.is_empty()));
     let _ = program.reads();

@@ -6,11 +6,15 @@ use std::process::{Command, Stdio};
 
 use crate::Ended;
 use crate::dist::PROFILE;
+use crate::oracle;
 use crate::place::CargoWorkspace;
-use crate::steps::in_words;
+use crate::steps::{Steps, in_words};
 
 /// Benchmarks whose peers take long to build, each with the feature of `crossdock-bench` that brings them.
 const PEERS: [(&str, &str); 2] = [("mailbox", "iceoryx2"), ("formats", "formats")];
+
+/// Benchmarks with DuckDB as a baseline.
+const WITH_DUCKDB: [&str; 2] = ["join", "query"];
 
 /// `cargo xtask bench NAME [ARGUMENTS…]`. Standard output is the benchmark's alone.
 pub(crate) fn run(place: &CargoWorkspace, args: Vec<OsString>) -> Result<Ended, String> {
@@ -36,6 +40,12 @@ pub(crate) fn run(place: &CargoWorkspace, args: Vec<OsString>) -> Result<Ended, 
     let built = place.target.join(PROFILE);
     let mut bench = Command::new(built.join("crossdock-bench"));
     bench.args(args).current_dir(&place.root).env("CROSSDOCK_BIN", built.join("crossdock"));
+    if WITH_DUCKDB.contains(&name.as_str()) {
+        match oracle::python(&Steps::new(place, false)) {
+            Ok(python) => drop(bench.env(oracle::VARIABLE, python)),
+            Err(why) => eprintln!("{why}; the comparison with DuckDB is left out"),
+        }
+    }
     let status = bench.status().map_err(|e| format!("{}: {e}", in_words(&bench)))?;
     // As a shell reports it: 128 and the signal's number where a signal ended it.
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));

@@ -25,7 +25,11 @@ pub(crate) fn step(steps: &mut Steps<'_>) -> Option<PathBuf> {
     found
 }
 
-fn python(steps: &Steps<'_>) -> Result<PathBuf, String> {
+/// A Python that can import DuckDB: the one that [`VARIABLE`] names, or one of ours, made on first use.
+///
+/// # Errors
+/// There is none, and none can be made.
+pub(crate) fn python(steps: &Steps<'_>) -> Result<PathBuf, String> {
     if let Some(given) = std::env::var_os(VARIABLE).map(PathBuf::from) {
         let ready = imports(&given).is_some_and(|version| !version.is_empty());
         return if ready { Ok(given) } else { Err(format!("{VARIABLE} names a Python that cannot import duckdb")) };

@@ -79,21 +79,32 @@ fn everything(steps: &mut Steps<'_>) {
     tidy::run(steps);
     let duckdb = oracle::step(steps);
     let selection = ["test", "--workspace", "--no-fail-fast"];
+    // A step of its own: on a slow machine the compiler takes longer than the tests, and each has the bound of a step.
+    build(steps, &selection);
     let mut tests = steps.place.cargo(&selection);
     tests.env(THOROUGH, "1");
     with_oracle(&mut tests, duckdb.as_deref());
     cargo_test(steps, "cargo test --workspace", tests);
     END_TO_END.iter().for_each(|krate| three_contexts(steps, krate, &selection));
+    demo(steps);
     // Two series that take about as long; the fuzz targets run for a fixed time each, so a neighbour costs them none.
-    let left = |steps: &mut Steps<'_>| {
-        fuzz::all(steps);
+    let checkers = |steps: &mut Steps<'_>| {
         loom(steps);
-    };
-    let right = |steps: &mut Steps<'_>| {
-        demo(steps);
         miri(steps);
     };
-    steps.side_by_side(left, right);
+    steps.side_by_side(fuzz::all, checkers);
+}
+
+/// Compiles what a `cargo test …` runs, the `crossdock` program among it.
+fn build(steps: &mut Steps<'_>, selection: &[&str]) {
+    let mut build = steps.place.cargo(selection);
+    build.arg("--no-run");
+    let name = "cargo test --no-run";
+    steps.step(name, |steps| match steps.call(name, build) {
+        Ok(call) if call.ok() => Outcome::Passed(String::new()),
+        Ok(call) => Outcome::Failed(failures(&call.output()) + &call.report(steps.place)),
+        Err(why) => Outcome::Failed(why),
+    });
 }
 
 /// Unit and integration tests of all but the benchmarks, whose peers take long to build.
@@ -248,10 +259,12 @@ fn tests_passed(output: &str) -> u64 {
     results.filter_map(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).sum()
 }
 
-/// The main job, end to end, as a newcomer runs it. It compares its own results and says by its status whether they hold.
+/// The main job, end to end, by the program that the tests run: a release build takes longer than all else here. It compares
+/// its own results and says by its status whether they hold.
 fn demo(steps: &mut Steps<'_>) {
     let name = "demo airline";
-    let demo = steps.place.cargo(&["run", "--release", "--quiet", "--", "demo", "airline", "--json"]);
+    let mut demo = Command::new(steps.place.target.join("debug/crossdock"));
+    demo.args(["demo", "airline", "--json"]).current_dir(&steps.place.root);
     steps.step(name, |steps| match steps.call(name, demo) {
         Ok(call) if call.ok() => match call.output().lines().filter(|line| is_object(line)).count() {
             0 => Outcome::Failed(format!("it printed no JSON object\n{}", call.report(steps.place))),

@@ -4,13 +4,12 @@ use super::Options;
 use crate::cores;
 use crate::cpu::Error;
 use crate::daemon::Daemon;
-use crate::inside::Shared;
+use crate::inside::{Said, Shared, in_words, joined};
 use crate::process::{Process, end_with_parent, say, wait_for_go};
 use crate::report::{Table, quantile};
 use crossdock_nectarine::{Event, Subscriber, Transport};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// Records that are published at a time, one packet of loopback, and the time between, in us: 26,000 records a second. With many
@@ -124,18 +123,6 @@ fn pieces(options: &Options, addr: &str, shared: &Shared) -> Result<Churned, Err
         std::thread::sleep(SETTLE);
     }
     Ok(churned)
-}
-
-/// A thread's result in words, which pass between threads.
-type Said<T> = Result<T, String>;
-
-fn in_words<T>(result: Result<T, Error>) -> Said<T> {
-    result.map_err(|error| error.to_string())
-}
-
-/// The result of a thread.
-fn joined<T>(thread: ScopedJoinHandle<'_, Said<T>>) -> Said<T> {
-    thread.join().map_err(|_| "a thread panicked".to_owned()).and_then(|done| done)
 }
 
 /// Publishes at a daemon while something is done.

@@ -238,6 +238,7 @@ fn explain_text(plan: &ExplainInfo) -> String {
     text += &format!("\nplace\n{}\ncost\n", indented(&plan.place));
     match plan.ns_per_record {
         Some(ns) => text += &format!("  {ns:.0} ns a record, measured on the latest {}\n", count(plan.sample_records)),
+        None if plan.is_stateful => text += "  measured when the query is deployed as a handler\n",
         None => text += "  unknown: no records of this format have come yet to measure it on\n",
     }
     if let Some(load) = plan.load_ns_per_s {
@@ -398,6 +399,7 @@ mod tests {
             load_ns_per_s: None,
             headroom_ns_per_s: None,
             output: "carrier char[2]".into(),
+            is_stateful: false,
             paths: Vec::new(),
         };
         assert!(explain_text(&plan).contains("plan\n  filter\n  project\n"));

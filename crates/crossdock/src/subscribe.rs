@@ -11,6 +11,7 @@ use crossdock_format::encoding::Encoding;
 use crossdock_nectarine::{
     Activity, DropCause, Error, Event, FormatRef, Records, RowErrors, Subscriber, SubscriberBuilder, Transport,
 };
+use crossdock_query::Query;
 use crossdock_runtime::FormatName;
 
 use crate::cli::{OnError, OnRowError, Subscribe};
@@ -158,8 +159,11 @@ fn refuse_terminal(output: Encoding, is_terminal: bool) -> Outcome {
 
 /// The stream that a query reads, for people.
 fn stream_of(sql: &str) -> String {
-    crossdock_query::parse_subscription(sql)
-        .map_or_else(|_| "the stream".to_owned(), |select| select.stream().to_owned())
+    match crossdock_query::parse_query(sql) {
+        Ok(Query::Select(select)) => select.stream().to_owned(),
+        Ok(Query::Stateful(query)) => query.streams().join(", "),
+        Err(_) => "the stream".to_owned(),
+    }
 }
 
 struct SubscribeRun<'a> {

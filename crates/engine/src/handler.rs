@@ -109,6 +109,39 @@ pub trait Handler: Send {
         Err(state)
     }
 
+    /// Whether it is one of several handlers with one state, such as those of a query for each stream and format that it reads: the
+    /// caller moves the state from the one that ran last to the one that runs next.
+    fn shares_state(&self) -> bool {
+        false
+    }
+
+    /// Whether it goes by the wall clock: [`Handler::advance`] is then to be called before each batch, and when it is
+    /// [due](Handler::due_ns).
+    fn wants_time(&self) -> bool {
+        false
+    }
+
+    /// Does what is due at this time of the wall clock, in ns since 1970-01-01 UTC, and returns how many rows went to `out`. A time
+    /// before the last one counts as that one.
+    fn advance(&mut self, now_ns: u64, out: &mut dyn Sink) -> usize {
+        let _ = (now_ns, out);
+        0
+    }
+
+    /// The stream whose records it takes has ended, since its publishers have finished: it is due with what waited for more of
+    /// them. Others may publish the stream again later.
+    fn end_stream(&mut self) {}
+
+    /// When it wants [`Handler::advance`] to be called next, in ns since 1970-01-01 UTC, if it does.
+    fn due_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// How many bytes the state takes that it has now, where they are counted; 0 by default.
+    fn state_bytes(&self) -> usize {
+        0
+    }
+
     /// Exchanges its parameters' values, in constant time: it goes on with the given ones, and those that it had are left
     /// in `values`, to be dropped off the core, or to be set again. Its state stays. Returns whether the values were made
     /// for a handler like this; if not, nothing has changed.
@@ -177,7 +210,7 @@ impl fmt::Debug for ParameterValues {
     }
 }
 
-/// The counts of a handler since it was made. Every record that came in either passed, was filtered out (the
+/// The counts of a handler since it was made. Every record that came in either passed, was taken into state, was filtered out (the
 /// difference), or was dropped for a row error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HandlerCounters {
@@ -187,8 +220,16 @@ pub struct HandlerCounters {
     pub passed: u64,
     /// Records dropped for a row error: overflow, division by zero, a CAST that cannot be done.
     pub row_errors: u64,
-    /// Keys that a handler with a bounded table had to forget for others.
+    /// Records that went to a state, from which rows may come later; those that were [late](HandlerCounters::late) for it too. They
+    /// are neither passed nor filtered out.
+    pub taken: u64,
+    /// Keys, rows and parts of windows that a handler with bounded state had to forget for others.
     pub forgotten: u64,
+    /// Rows that were dropped because they were from before what had been closed, or had no time: of records that were taken, and
+    /// of those that a query's stages made.
+    pub late: u64,
+    /// Rows that a query's stages made, and that could not be computed further: no records that came in.
+    pub stage_errors: u64,
 }
 
 impl HandlerCounters {
@@ -197,6 +238,9 @@ impl HandlerCounters {
     pub fn filtered_since(&self, before: &HandlerCounters) -> u64 {
         let came = self.records_in.wrapping_sub(before.records_in);
         let passed = self.passed.wrapping_sub(before.passed);
-        came.saturating_sub(passed).saturating_sub(self.row_errors.wrapping_sub(before.row_errors))
+        let taken = self.taken.wrapping_sub(before.taken);
+        came.saturating_sub(passed)
+            .saturating_sub(taken)
+            .saturating_sub(self.row_errors.wrapping_sub(before.row_errors))
     }
 }

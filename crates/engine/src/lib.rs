@@ -11,6 +11,8 @@
 //! [made](HandlerProgram::make) of it, off the core; what it then costs, [`measure`] says. Between two batches a handler
 //! can hand its state over to the next version of it, and exchange its parameters' values.
 //!
+//! A [`StatefulHandler`] runs a query that keeps rows or groups between batches: joins and windows.
+//!
 //! Handlers neither block nor allocate for a record once they are warm, and what they do for a record is bounded by the
 //! program and the record's length.
 #![forbid(unsafe_code)]
@@ -27,6 +29,7 @@ mod program;
 mod project;
 mod row_error;
 mod select;
+mod stateful;
 mod warm;
 
 pub use codec::{DecodeHandler, EncodeHandler, MAX_RECORDS_PER_MESSAGE, Messages};
@@ -37,3 +40,4 @@ pub use native::{Arguments, MAX_KEYS, MAX_WORK_NS, Native, NativeKind, Natives, 
 pub use program::{HandlerForm, HandlerProgram, HandlerSource, Made, MakeError, Parameters};
 pub use row_error::{RowError, RowErrorCounts};
 pub use select::{Form, ProgramPart, SelectHandler};
+pub use stateful::StatefulHandler;

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use crossdock_format::Format;
-use crossdock_query::{Program, QueryError};
+use crossdock_query::{Program, Query, QueryError, StatefulProgram, StatefulQuery};
 
 use crate::handler::{Handler, ParameterValues};
 use crate::native::{Arguments, NativeKind, Natives};
 use crate::select::{Form, ProgramPart, SelectHandler};
+use crate::stateful::StatefulHandler;
 
 /// The work of a handler, whatever the format of what comes in. It is made anew for every format.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +21,9 @@ pub struct HandlerProgram {
     pub parameters: BTreeMap<String, String>,
     /// Whether an expression of a query that has a row error is null, and the record goes on.
     pub null_for_errors: bool,
+    /// Set for a subscription's query with state: the texts of the views that it reads streams through, by stream. The clauses
+    /// for a slow subscriber are not the handler's.
+    pub subscription_views: Option<BTreeMap<String, String>>,
 }
 
 /// The language of a handler.
@@ -33,16 +38,16 @@ pub enum HandlerSource {
 impl HandlerProgram {
     /// A query.
     pub fn sql(sql: impl Into<String>) -> HandlerProgram {
-        HandlerProgram { source: HandlerSource::Sql(sql.into()), parameters: BTreeMap::new(), null_for_errors: false }
+        HandlerProgram::of(HandlerSource::Sql(sql.into()))
     }
 
     /// A native handler whose parameters have the values that they have if none is given.
     pub fn native(name: impl Into<String>) -> HandlerProgram {
-        HandlerProgram {
-            source: HandlerSource::Native(name.into()),
-            parameters: BTreeMap::new(),
-            null_for_errors: false,
-        }
+        HandlerProgram::of(HandlerSource::Native(name.into()))
+    }
+
+    fn of(source: HandlerSource) -> HandlerProgram {
+        HandlerProgram { source, parameters: BTreeMap::new(), null_for_errors: false, subscription_views: None }
     }
 
     /// With a value for a parameter.
@@ -58,31 +63,114 @@ impl HandlerProgram {
     /// The errors of [`HandlerProgram::make`] for any format.
     pub fn check(&self, natives: &Natives) -> Result<(), MakeError> {
         match &self.source {
-            HandlerSource::Sql(sql) => Ok(crossdock_query::parse(sql)?.check_values(&self.parameters)?),
+            HandlerSource::Sql(_) => match self.query()? {
+                Some(Query::Select(select)) => Ok(select.check_values(&self.parameters)?),
+                Some(Query::Stateful(query)) => Ok(query.check_values(&self.parameters)?),
+                None => Ok(()),
+            },
             HandlerSource::Native(name) => natives.get(name)?.read(&self.parameters).map(drop),
         }
     }
 
-    /// The stream that a query names behind FROM; `None` for a native handler, whose input stream is given separately.
+    /// The streams that a query names behind FROM and JOIN, each once; none for a native handler, whose input streams are given separately.
     ///
     /// # Errors
     /// The query cannot be read.
-    pub fn reads(&self) -> Result<Option<String>, MakeError> {
-        match &self.source {
-            HandlerSource::Sql(sql) => Ok(Some(crossdock_query::parse(sql)?.stream().to_owned())),
-            HandlerSource::Native(_) => Ok(None),
-        }
+    pub fn reads(&self) -> Result<Vec<String>, MakeError> {
+        self.reads_among(std::iter::empty())
     }
 
-    /// The same, as one of the known streams is spelt that a name without quotes [means](crossdock_query::Select::find_stream).
+    /// The same, as those of the known streams are spelt that names without quotes [mean](crossdock_query::Select::find_stream).
     ///
     /// # Errors
-    /// Also: several known streams may be meant.
-    pub fn reads_among<'n>(&self, known: impl IntoIterator<Item = &'n str>) -> Result<Option<String>, MakeError> {
+    /// Also: several known streams may be meant by one.
+    pub fn reads_among<'n>(
+        &self,
+        known: impl IntoIterator<Item = &'n str, IntoIter: Clone>,
+    ) -> Result<Vec<String>, MakeError> {
+        let known = known.into_iter();
+        Ok(match self.query()? {
+            None => Vec::new(),
+            Some(Query::Select(mut select)) => {
+                select.find_stream(known)?;
+                vec![select.stream().to_owned()]
+            }
+            Some(Query::Stateful(mut query)) => {
+                query.find_streams(known)?;
+                query.streams().into_iter().map(str::to_owned).collect()
+            }
+        })
+    }
+
+    /// Whether it is a query with state, which may read several streams.
+    pub fn is_stateful(&self) -> bool {
+        matches!(self.query(), Ok(Some(Query::Stateful(_))))
+    }
+
+    /// The query, if it is one.
+    fn query(&self) -> Result<Option<Query>, MakeError> {
         let HandlerSource::Sql(sql) = &self.source else { return Ok(None) };
-        let mut select = crossdock_query::parse(sql)?;
-        select.find_stream(known)?;
-        Ok(Some(select.stream().to_owned()))
+        let query = match crossdock_query::parse_query(sql)? {
+            // The clauses of a subscription are refused where they stand.
+            Query::Select(_) => Query::Select(crossdock_query::parse(sql)?),
+            Query::Stateful(query) => {
+                if self.subscription_views.is_none() {
+                    query.check_no_clauses()?;
+                }
+                Query::Stateful(query)
+            }
+        };
+        Ok(Some(match query {
+            Query::Select(select) if self.null_for_errors => Query::Select(select.with_null_for_errors()),
+            Query::Stateful(query) if self.null_for_errors => Query::Stateful(query.with_null_for_errors()),
+            query => query,
+        }))
+    }
+
+    /// The plan of a query with state, for the format of each of its streams that decides its rows.
+    ///
+    /// # Errors
+    /// An error of the query or the parameters, or does not fit the formats; it is no query with state.
+    pub fn plan_stateful(&self, decided: &[(String, Format)]) -> Result<(StatefulQuery, StatefulProgram), MakeError> {
+        let query = match self.query()? {
+            Some(Query::Stateful(query)) => query,
+            Some(Query::Select(_)) | None => return Err(MakeError::NotStateful),
+        };
+        let views = self.subscription_views.iter().flatten();
+        let mut query = views.into_iter().try_fold(query, |query, (stream, view)| {
+            Ok::<_, QueryError>(query.through(stream, crossdock_query::View::parse(view)?))
+        })?;
+        query.find_streams(decided.iter().map(|(stream, _)| stream.as_str()))?;
+        let formats: Vec<(&str, &Format)> = decided.iter().map(|(stream, format)| (stream.as_str(), format)).collect();
+        let program = query.plan(&formats, &self.parameters)?;
+        Ok((query, program))
+    }
+
+    /// Makes the handler of a query with state for the records of one of its streams, in this format. All that are made for the same
+    /// formats that decide its rows share their state. Slow: not for a core.
+    ///
+    /// # Errors
+    /// An error of the query or the parameters, or does not fit the formats; it is no query with state.
+    pub fn make_stateful(
+        &self,
+        decided: &[(String, Format)],
+        stream: &str,
+        format: &Format,
+    ) -> Result<Made, MakeError> {
+        let (query, program) = self.plan_stateful(decided)?;
+        let readers = query.readers(&program, stream, format, &self.parameters)?;
+        let output = program.output().clone();
+        let handler =
+            StatefulHandler::new(Arc::new(program), readers).map_err(|problem| MakeError::Stages { problem })?;
+        let form = HandlerForm { steps: handler.steps() };
+        let handler = Box::new(handler);
+        Ok(Made {
+            handler,
+            output,
+            form,
+            is_metered: true,
+            parameters: Parameters(Prepares::Stateful(Box::new(self.clone()))),
+        })
     }
 
     /// Makes the handler for records of this format. Slow: not for a core.
@@ -91,9 +179,13 @@ impl HandlerProgram {
     /// An error of the query or the parameters, or does not fit the format.
     pub fn make(&self, natives: &Natives, input: &Format) -> Result<Made, MakeError> {
         match &self.source {
-            HandlerSource::Sql(sql) => {
-                let select = crossdock_query::parse(sql)?;
-                let select = if self.null_for_errors { select.with_null_for_errors() } else { select };
+            HandlerSource::Sql(_) => {
+                let Some(Query::Select(select)) = self.query()? else {
+                    // Only for one stream it could be made here.
+                    let streams = self.reads()?;
+                    let [stream] = &streams[..] else { return Err(MakeError::Streams { streams }) };
+                    return self.make_stateful(&[(stream.clone(), input.clone())], stream, input);
+                };
                 let program = select.plan_with(input, &self.parameters)?;
                 let handler = SelectHandler::new(program.clone());
                 Ok(Made {
@@ -167,6 +259,8 @@ pub struct Parameters(Prepares);
 #[derive(Clone, Debug)]
 enum Prepares {
     Query(Box<Program>),
+    /// A query with state, by the program that it was made from: its plan depends on them.
+    Stateful(Box<HandlerProgram>),
     Native(NativeKind, Arguments),
 }
 
@@ -182,6 +276,13 @@ impl Parameters {
                 Ok(program) => Ok(SelectHandler::prepare(program)),
                 Err(error) => Err(replanned(program, values).unwrap_or(MakeError::Query(error))),
             },
+            Prepares::Stateful(program) => {
+                HandlerProgram { parameters: values.clone(), ..HandlerProgram::clone(program) }
+                    .check(&Natives::built_in())?;
+                let differs = |(name, value): &(&String, &String)| program.parameters.get(*name) != Some(*value);
+                let parameter = values.iter().find(differs).map(|(name, _)| name.clone());
+                Err(MakeError::Fixed { parameter: parameter.unwrap_or_default() })
+            }
             Prepares::Native(kind, arguments) => {
                 let given = kind.read(values)?;
                 match arguments.differs(&given, kind.parameters()) {
@@ -229,6 +330,18 @@ pub enum MakeError {
         /// The parameter.
         parameter: String,
     },
+    /// Each of the streams that a query reads has a handler of its own, made for the formats of all.
+    Streams {
+        /// The streams.
+        streams: Vec<String>,
+    },
+    /// The plan of a query with state contradicts itself, which is a mistake of Crossdock's.
+    Stages {
+        /// The contradiction.
+        problem: String,
+    },
+    /// It is no query with state.
+    NotStateful,
     /// A native handler has nothing to do with records of this format.
     Input {
         /// The native handler.
@@ -257,6 +370,11 @@ impl fmt::Display for MakeError {
             MakeError::Fixed { parameter } => {
                 write!(f, "parameter `{parameter}` cannot change while the handler runs: deploy a new version with it")
             }
+            MakeError::Streams { streams } => {
+                write!(f, "the query reads streams `{}`: it is planned for the formats of all", streams.join("`, `"))
+            }
+            MakeError::Stages { problem } => write!(f, "the query cannot run: {problem}"),
+            MakeError::NotStateful => f.write_str("it is no query that keeps state"),
             MakeError::Input { handler, problem } => write!(f, "{handler}: {problem}"),
         }
     }

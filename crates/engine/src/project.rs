@@ -304,7 +304,7 @@ fn needs_values(outputs: &[Output], input: &Format, output: &Format) -> bool {
 }
 
 #[inline]
-fn set_null(row: &mut [u8], place: FieldPosition) {
+pub(crate) fn set_null(row: &mut [u8], place: FieldPosition) {
     debug_assert!(place.null_byte < row.len(), "{OF_FIELDS}");
     if let Some(byte) = row.get_mut(place.null_byte) {
         *byte |= place.null_mask;
@@ -313,7 +313,7 @@ fn set_null(row: &mut [u8], place: FieldPosition) {
 
 /// Appends text or bytes to the row, and writes their place into the slot.
 #[inline]
-fn append(row: &mut Vec<u8>, to: FieldPosition, text: &[u8]) -> Result<(), EvalError> {
+pub(crate) fn append(row: &mut Vec<u8>, to: FieldPosition, text: &[u8]) -> Result<(), EvalError> {
     if row.len() + text.len() > MAX_RECORD_BYTES - 8 {
         return Err(EvalError::RecordTooLong);
     }

@@ -293,8 +293,8 @@ fn a_value_that_makes_another_query_differs_from_one_that_is_wrong() {
 #[test]
 fn queries_name_their_stream_and_their_forms() {
     let program = HandlerProgram::sql("SELECT key FROM flights WHERE n > 1 AND n + 1 > 3");
-    assert_eq!(program.reads().unwrap().as_deref(), Some("flights"));
-    assert_eq!(native("pass").reads().unwrap(), None);
+    assert_eq!(program.reads().unwrap(), ["flights"]);
+    assert!(native("pass").reads().unwrap().is_empty());
     let made = make(&program);
     assert_eq!(made.form.to_string(), "kernel, interpreted");
     assert_eq!(make(&HandlerProgram::sql("SELECT * FROM a")).form.to_string(), "unchanged");

@@ -176,7 +176,8 @@ impl Account {
 
     /// The daemon says how far the stream has come. Gives the missed records that are not yet reported.
     pub(crate) fn report(&mut self, position: Position) -> Option<Missed> {
-        let place = self.place.as_mut()?;
+        // Another daemon's, whose answer to the subscription comes after it, counts from there on.
+        let place = self.place.as_mut().filter(|place| place.last.epoch == position.epoch)?;
         self.gap.resolve_all(&position);
         place.last = position;
         self.gap.unreported()

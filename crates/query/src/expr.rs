@@ -150,7 +150,7 @@ pub enum Constant {
 }
 
 /// A parameter at one place of a query: `$name`. It takes its type from there, and is never null.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Parameter {
     /// Its name, without the `$`.
     pub name: String,
@@ -158,6 +158,13 @@ pub struct Parameter {
     pub value: Constant,
     /// Where it stands.
     pub at: Option<Position>,
+}
+
+/// Wherever it stands, it has one value.
+impl PartialEq for Parameter {
+    fn eq(&self, other: &Parameter) -> bool {
+        self.name == other.name && self.value == other.value
+    }
 }
 
 /// A call of a function of the table, with arguments of the types that it takes.

@@ -1,7 +1,9 @@
 //! SQL text → a checked plan → typed expression code, and the interpreter that says what it means.
 //!
 //! [`parse`] reads one query of PostgreSQL's dialect; [`Select::plan`] settles its names and types against a format and
-//! gives a [`Program`]; an [`Interpreter`] runs programs over records. Names are resolved once per format, never per
+//! gives a [`Program`]; an [`Interpreter`] runs programs over records. [`parse_query`] also reads queries that join, group
+//! and combine streams, which [`StatefulQuery::plan`] makes a [`StatefulProgram`] of: stages that keep state, with
+//! programs between them. Names are resolved once per format, never per
 //! message. Other forms of a program (native code and the like) are held to the interpreter.
 //!
 //! # The dialect
@@ -63,6 +65,8 @@ mod parse;
 mod print;
 mod program;
 mod slow;
+mod stateful;
+mod tokens;
 mod view;
 
 pub use crossdock_format::MAX_NESTING;
@@ -75,4 +79,9 @@ pub use parse::{MAX_OPERATORS, MAX_SQL_BYTES, Select, parse, parse_subscription}
 pub use print::SqlText;
 pub use program::{Explain, ExplainedField, Output, Program, Projection};
 pub use slow::{ClausePart, MaxRate, SlowPolicy};
+pub use stateful::{
+    AGGREGATES, Aggregate, AggregateArgument, AggregateEntry, AggregateFunction, AggregateType, Aggregation, AsofJoin,
+    DerivedTime, IntervalJoin, JoinKind, MAX_STATE_BYTES, MAX_WINDOWS, Operator, Port, Query, RowTime, Stage,
+    StageInput, StatefulProgram, StatefulQuery, StreamSource, Window, parse_query,
+};
 pub use view::View;

@@ -4,28 +4,23 @@
 //! expressions are left to `sqlparser`. Text from outside is bounded before it is parsed: its length, how deep it nests
 //! and how long its chains are, because a syntax tree is built and freed recursively.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use sqlparser::ast::{self, SelectItem, SelectItemQualifiedWildcardKind, WildcardAdditionalOptions};
-use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
-use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Word};
+use sqlparser::tokenizer::{Location, Token, Word};
 
 use crate::bind;
 use crate::error::{Position, QueryError};
 use crate::program::Program;
+use crate::tokens::{self, DIALECT, Form, POSSIBLE_WITH_STATE, is_word, sentence};
 use crossdock_format::{Format, MAX_NESTING};
 
-/// The longest query text that is looked at, in bytes.
-pub const MAX_SQL_BYTES: usize = 64 * 1024;
-/// How many operators, keywords and parentheses a query may have. Values, names and commas are not counted, so a list
-/// of constants may be as long as the text allows; two thousand comparisons joined by AND or OR fit.
-pub const MAX_OPERATORS: usize = 4096;
-/// The form of a query; ends every message about a clause that is not possible.
-pub(crate) const POSSIBLE: &str = "possible is: SELECT columns or expressions FROM one stream WHERE a condition";
+pub(crate) use crate::tokens::POSSIBLE;
+pub use crate::tokens::{MAX_OPERATORS, MAX_SQL_BYTES};
 
 /// A query that was read, but knows no format yet: names are resolved by [`Select::plan`], once per format.
 #[derive(Clone, Debug)]
@@ -60,7 +55,7 @@ impl Parsed {
 }
 
 /// The clauses of a subscription, as they were read.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Clauses {
     pub(crate) slow: Option<ReadPolicy>,
     pub(crate) rate: Option<ReadRate>,
@@ -69,7 +64,7 @@ pub(crate) struct Clauses {
 }
 
 /// `ON SLOW`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum ReadPolicy {
     Block,
     DropOldest,
@@ -80,7 +75,7 @@ pub(crate) enum ReadPolicy {
 }
 
 /// `MAX RATE`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ReadRate {
     pub(crate) per_second: NonZeroU32,
     pub(crate) by: Option<ReadPart>,
@@ -95,7 +90,7 @@ pub(crate) struct ReadPart {
 
 impl Clauses {
     /// The refusal of the clauses in a query that is not a subscription's, if there is one.
-    fn refused(&self) -> Option<QueryError> {
+    pub(crate) fn refused(&self) -> Option<QueryError> {
         let message = "ON SLOW and MAX RATE belong to a subscription: this query makes a stream, or is a conversion";
         let hint = "leave the clause out here, and write it in the query of the subscriber";
         let is_any = self.slow.is_some() || self.rate.is_some();
@@ -143,7 +138,7 @@ pub fn parse(sql: &str) -> Result<Select, QueryError> {
 /// # Errors
 /// Anything else is refused with its place and what is possible.
 pub fn parse_subscription(sql: &str) -> Result<Select, QueryError> {
-    Reader::new(sql).and_then(|mut reader| reader.select(sql)).map_err(|error| error.over(sql))
+    Reader::new(sql, Form::Plain).and_then(|mut reader| reader.select(sql)).map_err(|error| error.over(sql))
 }
 
 impl Select {
@@ -159,36 +154,25 @@ impl Select {
     /// # Errors
     /// Several streams differ from the name in case alone.
     pub fn find_stream<'n>(&mut self, known: impl IntoIterator<Item = &'n str>) -> Result<(), QueryError> {
-        if self.is_stream_quoted {
-            return Ok(());
+        let named = Named { name: &self.stream, is_quoted: self.is_stream_quoted, at: self.stream_at };
+        if let Some(spelt) = named.found(known).map_err(|error| error.over(&self.sql))? {
+            spelt.clone_into(&mut self.stream);
         }
-        let wanted = self.stream.to_lowercase();
-        // There may be many streams, and most names are of ASCII.
-        let is_alike = |name: &str| match name.is_ascii() && wanted.is_ascii() {
-            true => name.eq_ignore_ascii_case(&wanted),
-            false => name.to_lowercase() == wanted,
-        };
-        let mut alike = None;
-        for name in known {
-            if name == self.stream {
-                return Ok(());
-            }
-            if is_alike(name) {
-                let (first, others) = alike.get_or_insert((name, None));
-                *others = Some(name).filter(|name| name != first).or(*others);
-            }
-        }
-        match alike {
-            None => Ok(()),
-            Some((name, None)) => {
-                name.clone_into(&mut self.stream);
-                Ok(())
-            }
-            Some((first, Some(second))) => {
-                let message = format!("stream `{}` may be `{first}` or `{second}`", self.stream);
-                let error = QueryError::new(message, self.stream_at);
-                Err(error.hint("write the name as it is, in double quotes").over(&self.sql))
-            }
+        Ok(())
+    }
+
+    /// All records of a stream of this name, which another query makes, with the clauses of that query.
+    pub(crate) fn of_result(sql: &str, stream: &str, clauses: Clauses) -> Select {
+        let items = vec![Item::All { qualifier: None, at: None }];
+        Select {
+            sql: sql.to_owned(),
+            stream: stream.to_owned(),
+            is_stream_quoted: true,
+            stream_at: None,
+            alias: None,
+            parsed: Arc::new(Parsed { clauses, ..Parsed::of(items, None) }),
+            null_for_errors: false,
+            view: None,
         }
     }
 
@@ -259,15 +243,8 @@ impl Select {
 
     /// The error for a stream that is not there: where it is named, what is known, and which of that may have been meant.
     pub fn unknown_stream(&self, known: &[&str]) -> QueryError {
-        let near =
-            bind::nearest(&self.stream, known).map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
-        let hint = if known.is_empty() {
-            "no stream is known: one is announced by its first publisher, or declared in the daemon's configuration"
-                .into()
-        } else {
-            format!("{near}known: {}", bind::listed(known))
-        };
-        QueryError::new(format!("no stream `{}`", self.stream), self.stream_at).hint(hint).over(&self.sql)
+        let named = Named { name: &self.stream, is_quoted: self.is_stream_quoted, at: self.stream_at };
+        named.unknown(known).over(&self.sql)
     }
 
     pub(crate) fn items(&self) -> &[Item] {
@@ -291,44 +268,81 @@ impl Select {
         Select { parsed, ..self.clone() }
     }
 
-    /// Whether `qualifier.column` means this query's stream: its alias if it has one, else its name.
-    pub(crate) fn is_called(&self, qualifier: &ast::Ident) -> bool {
-        let (name, quoted) = self.called();
-        qualifier.value == name
-            || (!quoted && qualifier.quote_style.is_none() && qualifier.value.to_lowercase() == name.to_lowercase())
-    }
-
     /// How columns of the stream may be qualified.
     pub(crate) fn called(&self) -> (&str, bool) {
         self.alias.as_ref().map_or((&self.stream, false), |alias| (&alias.text, alias.quoted))
     }
 }
 
+/// A stream as a query names it.
+pub(crate) struct Named<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) is_quoted: bool,
+    pub(crate) at: Option<Position>,
+}
+
+impl Named<'_> {
+    /// The spelling of the stream among the known ones, where it is another: see [`Select::find_stream`].
+    pub(crate) fn found<'n>(&self, known: impl IntoIterator<Item = &'n str>) -> Result<Option<&'n str>, QueryError> {
+        if self.is_quoted {
+            return Ok(None);
+        }
+        let wanted = self.name.to_lowercase();
+        // There may be many streams, and most names are of ASCII.
+        let is_alike = |name: &str| match name.is_ascii() && wanted.is_ascii() {
+            true => name.eq_ignore_ascii_case(&wanted),
+            false => name.to_lowercase() == wanted,
+        };
+        let mut alike = None;
+        for name in known {
+            if name == self.name {
+                return Ok(None);
+            }
+            if is_alike(name) {
+                let (first, others) = alike.get_or_insert((name, None));
+                *others = Some(name).filter(|name| name != first).or(*others);
+            }
+        }
+        match alike {
+            None => Ok(None),
+            Some((name, None)) => Ok(Some(name)),
+            Some((first, Some(second))) => {
+                let message = format!("stream `{}` may be `{first}` or `{second}`", self.name);
+                Err(QueryError::new(message, self.at).hint("write the name as it is, in double quotes"))
+            }
+        }
+    }
+
+    /// The error for a stream that is not there.
+    pub(crate) fn unknown(&self, known: &[&str]) -> QueryError {
+        let near = bind::nearest(self.name, known).map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+        let hint = if known.is_empty() {
+            "no stream is known: one is announced by its first publisher, or declared in the daemon's configuration"
+                .into()
+        } else {
+            format!("{near}known: {}", bind::listed(known))
+        };
+        QueryError::new(format!("no stream `{}`", self.name), self.at).hint(hint)
+    }
+}
+
 /// Reads the tokens of a query, clause by clause.
 pub(crate) struct Reader {
     pub(crate) parser: Parser<'static>,
-    parameters: Vec<(String, Option<Position>)>,
+    pub(crate) parameters: Vec<(String, Option<Position>)>,
+    form: Form,
     /// Behind the last character.
     end: Option<Position>,
 }
 
-static DIALECT: PostgreSqlDialect = PostgreSqlDialect {};
-
 impl Reader {
-    fn new(sql: &str) -> Result<Reader, QueryError> {
-        if sql.len() > MAX_SQL_BYTES {
-            let message = format!("the query is {} bytes long; at most {MAX_SQL_BYTES} are read", sql.len());
-            return Err(QueryError::new(message, None));
-        }
-        let tokens = Tokenizer::new(&DIALECT, sql)
-            .tokenize_with_location()
-            .map_err(|error| QueryError::new(sentence(&error.message), Position::of(error.location)))?;
-        let tokens = signs_apart(tokens);
-        check_tokens(&tokens)?;
-        let parameters = parameters(&tokens);
+    pub(crate) fn new(sql: &str, form: Form) -> Result<Reader, QueryError> {
+        let tokens = tokens::tokens(sql)?;
+        tokens::check_tokens(&tokens, form)?;
+        let parameters = tokens::parameters(&tokens);
         let parser = Parser::new(&DIALECT).with_recursion_limit(MAX_NESTING).with_tokens_with_locations(tokens);
         let end = end_of(sql);
-        Ok(Reader { parser, parameters, end })
+        Ok(Reader { parser, parameters, form, end })
     }
 
     fn select(&mut self, sql: &str) -> Result<Select, QueryError> {
@@ -344,19 +358,24 @@ impl Reader {
             false => None,
         };
         let clauses = self.clauses()?;
-        let clause = if condition.is_some() { Clause::Where } else { Clause::From };
-        let ended = self.parser.consume_token(&Token::SemiColon);
-        if self.parser.peek_token_ref().token != Token::EOF {
-            if ended {
-                let at = self.here();
-                return Err(QueryError::new("one query at a time: nothing may follow the semicolon", at));
-            }
-            return Err(self.unexpected("the end of the query", clause));
-        }
+        self.ends(if condition.is_some() { Clause::Where } else { Clause::From })?;
         let parsed = Arc::new(Parsed { items, condition, parameters: std::mem::take(&mut self.parameters), clauses });
         let sql = sql.to_owned();
         let (null_for_errors, view) = (false, None);
         Ok(Select { sql, stream, is_stream_quoted, stream_at, alias, parsed, null_for_errors, view })
+    }
+
+    /// Goes on to the end, where nothing but a semicolon may come.
+    pub(crate) fn ends(&mut self, clause: Clause) -> Result<(), QueryError> {
+        let ended = self.parser.consume_token(&Token::SemiColon);
+        if self.parser.peek_token_ref().token == Token::EOF {
+            return Ok(());
+        }
+        if ended {
+            let at = self.here();
+            return Err(QueryError::new("one query at a time: nothing may follow the semicolon", at));
+        }
+        Err(self.unexpected("the end of the query", clause))
     }
 
     fn expect_select(&mut self) -> Result<(), QueryError> {
@@ -371,7 +390,7 @@ impl Reader {
         Ok(())
     }
 
-    fn items(&mut self) -> Result<Vec<Item>, QueryError> {
+    pub(crate) fn items(&mut self) -> Result<Vec<Item>, QueryError> {
         let mut items = Vec::new();
         loop {
             let found = self.parser.peek_token_ref();
@@ -422,7 +441,7 @@ impl Reader {
         }
     }
 
-    fn stream(&mut self) -> Result<(String, bool, Option<Name>), QueryError> {
+    pub(crate) fn stream(&mut self) -> Result<(String, bool, Option<Name>), QueryError> {
         let at = self.here();
         let (stream, is_quoted) = match &self.parser.peek_token_ref().token {
             Token::Word(word) if word.quote_style.is_some() || !is_reserved(word) => {
@@ -444,9 +463,9 @@ impl Reader {
         Ok((stream, is_quoted, alias))
     }
 
-    fn alias(&mut self) -> Result<Option<Name>, QueryError> {
+    pub(crate) fn alias(&mut self) -> Result<Option<Name>, QueryError> {
         let explicit = self.parser.parse_keyword(Keyword::AS);
-        if !explicit && self.is_at_rate() {
+        if !explicit && (self.is_at_rate() || self.is_at_state_clause()) {
             return Ok(None);
         }
         let alias = match &self.parser.peek_token_ref().token {
@@ -462,6 +481,28 @@ impl Reader {
             return Err(QueryError::new(message, self.here()).hint("rename them in the select list: SELECT a AS b"));
         }
         Ok(Some(alias))
+    }
+
+    /// Whether `ASOF JOIN` or `LATENESS INTERVAL` begins here, rather than a name.
+    fn is_at_state_clause(&self) -> bool {
+        let next = self.parser.peek_nth_token_ref(1);
+        match &self.parser.peek_token_ref().token {
+            Token::Word(Word { value, quote_style: None, .. }) if value.eq_ignore_ascii_case("asof") => {
+                [Keyword::JOIN, Keyword::LEFT, Keyword::INNER].into_iter().any(|keyword| is_word(next, keyword))
+            }
+            Token::Word(Word { value, quote_style: None, .. }) if value.eq_ignore_ascii_case("lateness") => {
+                is_word(next, Keyword::INTERVAL)
+            }
+            _ => false,
+        }
+    }
+
+    /// The parts that queries of this form may have.
+    fn possible(&self) -> &'static str {
+        match self.form {
+            Form::Plain => POSSIBLE,
+            Form::Stateful => POSSIBLE_WITH_STATE,
+        }
     }
 
     pub(crate) fn expr(&mut self) -> Result<ast::Expr, QueryError> {
@@ -489,30 +530,35 @@ impl Reader {
     }
 
     /// The error for the next token, which no rule takes.
-    fn unexpected(&self, expected: &str, clause: Clause) -> QueryError {
+    pub(crate) fn unexpected(&self, expected: &str, clause: Clause) -> QueryError {
         let found = self.parser.peek_token_ref();
         if let Token::Word(Word { quote_style: None, keyword, .. }) = &found.token
             && let Some(refused) = refused_clause(*keyword)
+            && (self.form == Form::Plain || !is_of_state(*keyword))
         {
-            return QueryError::new(refused, self.here()).hint(POSSIBLE);
+            return QueryError::new(refused, self.here()).hint(self.possible());
         }
         match (&found.token, clause) {
             (Token::EOF, _) => {
-                QueryError::new(format!("expected {expected}, but the query ends"), self.end).hint(POSSIBLE)
+                QueryError::new(format!("expected {expected}, but the query ends"), self.end).hint(self.possible())
             }
             (Token::Comma, Clause::From) => {
-                QueryError::new("one stream at a time: a list of streams is not possible", self.here()).hint(POSSIBLE)
+                QueryError::new("one stream at a time: a list of streams is not possible", self.here())
+                    .hint(self.possible())
             }
             (Token::LParen, Clause::From) => {
-                QueryError::new("FROM takes the name of a stream, not a function", self.here()).hint(POSSIBLE)
+                QueryError::new("FROM takes the name of a stream, not a function", self.here()).hint(self.possible())
             }
-            (token, _) => QueryError::new(format!("expected {expected}, found {token}"), self.here()).hint(POSSIBLE),
+            (token, _) => {
+                QueryError::new(format!("expected {expected}, found {token}"), self.here()).hint(self.possible())
+            }
         }
     }
 }
 
+/// The part of a query that was read last.
 #[derive(Clone, Copy)]
-enum Clause {
+pub(crate) enum Clause {
     Start,
     Items,
     From,
@@ -543,104 +589,23 @@ fn refused_clause(keyword: Keyword) -> Option<&'static str> {
     })
 }
 
-/// `a>-5` is `a > - 5`: in PostgreSQL an operator of these characters does not end in a sign. The tokenizer takes `>-`
-/// for one operator.
-fn signs_apart(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    let mut apart = Vec::with_capacity(tokens.len());
-    for token in tokens {
-        let split = match &token.token {
-            Token::CustomBinaryOperator(text) => split_signs(text),
-            _ => None,
-        };
-        let Some((operator, signs)) = split else {
-            apart.push(token);
-            continue;
-        };
-        let start = token.span.start;
-        apart.push(TokenWithSpan::at(operator, start, token.span.end));
-        let behind = (token.span.end.column).saturating_sub(signs.len() as u64);
-        for (index, sign) in signs.bytes().enumerate() {
-            let column = behind + index as u64;
-            let sign = if sign == b'-' { Token::Minus } else { Token::Plus };
-            apart.push(TokenWithSpan::at(sign, Location { line: start.line, column }, token.span.end));
-        }
-    }
-    apart
-}
-
-fn split_signs(text: &str) -> Option<(Token, &str)> {
-    let operator = text.trim_end_matches(['+', '-']);
-    let token = match operator {
-        "=" => Token::Eq,
-        "<>" => Token::Neq,
-        "<" => Token::Lt,
-        "<=" => Token::LtEq,
-        ">" => Token::Gt,
-        ">=" => Token::GtEq,
-        "*" => Token::Mul,
-        "/" => Token::Div,
-        _ => return None,
-    };
-    // Two minus signs would begin a comment in PostgreSQL.
-    let signs = &text[operator.len()..];
-    (!signs.contains("--")).then_some((token, signs))
-}
-
-/// Bounds what the parser, which is recursive, gets to see, and refuses what it would take but PostgreSQL does not.
-fn check_tokens(tokens: &[TokenWithSpan]) -> Result<(), QueryError> {
-    let mut operators = 0;
-    let mut before: Option<&Token> = None;
-    for token in tokens {
-        let at = Position::of(token.span.start);
-        match &token.token {
-            Token::Whitespace(_) | Token::EOF => continue,
-            word if before.is_none() && !matches!(word, Token::Word(word) if word.keyword == Keyword::SELECT) => {
-                let message = format!("a query begins with SELECT, not with {word}");
-                return Err(QueryError::new(message, at).hint(POSSIBLE));
-            }
-            Token::Comma | Token::Number(..) | Token::SingleQuotedString(_) | Token::Placeholder(_) => {}
-            Token::Word(word) if word.keyword == Keyword::NoKeyword => {}
-            Token::Word(word) if word.keyword == Keyword::SELECT && before.is_some_and(opens_query) => {
-                return Err(QueryError::new("a query within a query is not possible", at).hint(POSSIBLE));
-            }
-            Token::DoubleEq => {
-                return Err(QueryError::new("`==` is not SQL", at).hint("equality is written `=`"));
-            }
-            _ => operators += 1,
-        }
-        if operators > MAX_OPERATORS {
-            let message = format!("the query has more than {MAX_OPERATORS} operators, keywords and parentheses");
-            let hint = "a long list of alternatives is shorter as: column IN (value, value, ...)";
-            return Err(QueryError::new(message, at).hint(hint));
-        }
-        before = Some(&token.token);
-    }
-    match before {
-        Some(_) => Ok(()),
-        None => Err(QueryError::new("the query is empty", None).hint(POSSIBLE)),
-    }
-}
-
-/// The parameters' names, each once, and where it first stands.
-fn parameters(tokens: &[TokenWithSpan]) -> Vec<(String, Option<Position>)> {
-    let mut seen = HashSet::new();
-    let named = tokens.iter().filter_map(|token| match &token.token {
-        Token::Placeholder(text) => Some((text.trim_start_matches('$').to_owned(), Position::of(token.span.start))),
-        _ => None,
-    });
-    named.filter(|(name, _)| seen.insert(name.clone())).collect()
-}
-
-/// Whether a SELECT behind this token would begin a query within the first, rather than one after it.
-fn opens_query(before: &Token) -> bool {
-    match before {
-        Token::SemiColon => false,
-        Token::Word(word) => !matches!(
-            word.keyword,
-            Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT | Keyword::ALL | Keyword::DISTINCT
-        ),
-        _ => true,
-    }
+/// Words that only a query with state has.
+fn is_of_state(keyword: Keyword) -> bool {
+    use Keyword as K;
+    matches!(
+        keyword,
+        K::JOIN
+            | K::INNER
+            | K::LEFT
+            | K::RIGHT
+            | K::FULL
+            | K::CROSS
+            | K::NATURAL
+            | K::LATERAL
+            | K::GROUP
+            | K::HAVING
+            | K::UNION
+    )
 }
 
 /// Refuses what other dialects let follow a `*`.
@@ -670,10 +635,6 @@ fn stands_alone(at: Option<Position>) -> QueryError {
     QueryError::new(message, at).hint("name the columns")
 }
 
-fn is_word(token: &TokenWithSpan, keyword: Keyword) -> bool {
-    matches!(&token.token, Token::Word(word) if word.keyword == keyword && word.quote_style.is_none())
-}
-
 /// Words that end the FROM clause rather than name a stream or an alias.
 pub(crate) fn is_reserved(word: &Word) -> bool {
     refused_clause(word.keyword).is_some()
@@ -690,21 +651,6 @@ pub(crate) fn into_ident(part: ast::ObjectNamePart) -> Option<ast::Ident> {
 fn place_of(place: &str) -> Option<Position> {
     let (line, column) = place.split_once(", Column: ")?;
     Position::of(Location { line: line.parse().ok()?, column: column.parse().ok()? })
-}
-
-/// `Expected: an expression, found: EOF` → `expected an expression, but the query ends`
-fn sentence(message: &str) -> String {
-    let message = message.replace("Expected: ", "expected ").replace(", found: EOF", ", but the query ends");
-    let message = message.replace("found: ", "found ");
-    let message = message.trim_end_matches('.');
-    let mut chars = message.chars();
-    match chars.next() {
-        Some(first) if !message.starts_with(char::is_uppercase) || message.starts_with("SQL") => {
-            std::iter::once(first).chain(chars).collect()
-        }
-        Some(first) => first.to_lowercase().chain(chars).collect(),
-        None => "the query cannot be read".to_owned(),
-    }
 }
 
 /// The place behind the last character that is not blank.

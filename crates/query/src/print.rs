@@ -15,12 +15,13 @@ use crate::program::{Output, Program, Projection};
 pub struct SqlText<'a> {
     expr: &'a Expr,
     format: &'a Format,
+    with_values: bool,
 }
 
 impl Expr {
     /// The expression as SQL, with the names of `format`.
     pub fn sql<'a>(&'a self, format: &'a Format) -> SqlText<'a> {
-        SqlText { expr: self, format }
+        SqlText { expr: self, format, with_values: false }
     }
 }
 
@@ -125,6 +126,7 @@ impl fmt::Display for SqlText<'_> {
                 None => write!(f, "\"field {index}\""),
             },
             Node::Const(constant) => self.constant(f, constant),
+            Node::Parameter(parameter) if self.with_values => self.constant(f, &parameter.value),
             Node::Parameter(parameter) => write!(f, "${}", parameter.name),
             Node::Compare { op, left, right } => self.binary(f, left, op.sql(), right, Binding::Like),
             Node::Distinct { negated, left, right } => {
@@ -188,8 +190,14 @@ impl fmt::Display for SqlText<'_> {
 }
 
 impl<'a> SqlText<'a> {
+    /// The same with the values that parameters have now in place of their names.
+    #[must_use]
+    pub fn with_values(self) -> SqlText<'a> {
+        SqlText { with_values: true, ..self }
+    }
+
     fn of(&self, expr: &'a Expr) -> SqlText<'a> {
-        SqlText { expr, format: self.format }
+        SqlText { expr, ..*self }
     }
 
     fn at_least(&self, expr: &'a Expr, least: Binding) -> Operand<'a> {

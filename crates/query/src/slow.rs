@@ -243,7 +243,7 @@ impl Reader {
     }
 
     /// Goes on behind these words, if they are next.
-    fn takes_words(&mut self, words: &[&str]) -> bool {
+    pub(crate) fn takes_words(&mut self, words: &[&str]) -> bool {
         let are_next = words.iter().enumerate().all(|(at, word)| self.is_word_at(at, word));
         if are_next {
             words.iter().for_each(|_| self.parser.advance_token());
@@ -251,7 +251,7 @@ impl Reader {
         are_next
     }
 
-    fn is_word_at(&self, at: usize, wanted: &str) -> bool {
+    pub(crate) fn is_word_at(&self, at: usize, wanted: &str) -> bool {
         matches!(&self.parser.peek_nth_token_ref(at).token,
             Token::Word(Word { value, quote_style: None, .. }) if value.eq_ignore_ascii_case(wanted))
     }

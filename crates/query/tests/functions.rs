@@ -7,7 +7,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crossdock_format::{Format, Record, RecordBuilder, Value};
-use crossdock_query::{FUNCTIONS, Function, Program, Projection, parse};
+use crossdock_query::{
+    AGGREGATES, AggregateArgument, FUNCTIONS, Function, Program, Projection, Query, parse, parse_query,
+};
 
 const START: &str = "<!-- functions: made from the table in crates/query/src/function -->\n";
 const END: &str = "<!-- end of functions -->\n";
@@ -103,18 +105,61 @@ fn table() -> String {
     out
 }
 
+const AGGREGATES_START: &str = "<!-- aggregates: made from the table in crates/query/src/stateful/aggregates.rs -->\n";
+const AGGREGATES_END: &str = "<!-- end of aggregates -->\n";
+
+fn aggregates() -> String {
+    let mut out = "\n| aggregate | meaning | otherwise in PostgreSQL |\n|---|---|---|\n".to_owned();
+    for entry in &AGGREGATES {
+        let row = [format!("`{}`", entry.signature()), entry.meaning.to_owned(), entry.deviation.to_owned()];
+        writeln!(out, "| {} |", row.map(|cell| escaped(&cell)).join(" | ")).unwrap();
+    }
+    out.push('\n');
+    out
+}
+
 #[test]
-fn the_documentation_has_the_table() {
+fn the_documentation_has_the_tables() {
+    has(START, END, &table());
+    has(AGGREGATES_START, AGGREGATES_END, &aggregates());
+}
+
+fn has(start: &str, end: &str, wanted: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/sql.md");
     let text = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = text.split_once(START).unwrap();
-    let (found, after) = rest.split_once(END).unwrap();
-    let wanted = table();
+    let (before, rest) = text.split_once(start).unwrap();
+    let (found, after) = rest.split_once(end).unwrap();
     if std::env::var_os("CROSSDOCK_UPDATE_CASES").is_some() {
-        std::fs::write(&path, format!("{before}{START}{wanted}{END}{after}")).unwrap();
+        std::fs::write(&path, format!("{before}{start}{wanted}{end}{after}")).unwrap();
     } else {
         let differs = found.lines().zip(wanted.lines()).find(|(found, wanted)| found != wanted);
         assert_eq!(found.len(), wanted.len(), "CROSSDOCK_UPDATE_CASES=1 writes the table: {differs:?}");
         assert_eq!(differs, None, "CROSSDOCK_UPDATE_CASES=1 writes the table");
+    }
+}
+
+/// Each entry's name, called in a query as its arguments say, is that aggregate.
+#[test]
+fn every_aggregate_is_called_by_its_name() {
+    let format = Format::parse_schema("x i64\ny f64\ns string\nb bool\n").unwrap();
+    for entry in &AGGREGATES {
+        let arguments: Vec<&str> = entry
+            .arguments
+            .iter()
+            .map(|argument| match argument {
+                AggregateArgument::Any | AggregateArgument::Number | AggregateArgument::Ordered => "x",
+                AggregateArgument::Float => "y",
+                AggregateArgument::Condition => "b",
+                AggregateArgument::Text => "s",
+                AggregateArgument::Separator => "', '",
+                AggregateArgument::Fraction => "0.5",
+            })
+            .collect();
+        let arguments = if arguments.is_empty() { "*".to_owned() } else { arguments.join(", ") };
+        let sql = format!("SELECT {}({arguments}) FROM s", entry.name);
+        let Query::Stateful(query) = parse_query(&sql).unwrap() else { panic!("{sql} has state") };
+        let program = query.plan(&[("s", &format)], &BTreeMap::new()).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(program.output().fields()[0].name, entry.name);
+        assert!(!entry.meaning.is_empty(), "{sql}");
     }
 }

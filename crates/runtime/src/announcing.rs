@@ -17,7 +17,7 @@ use crate::subscriptions::Planned;
 use crossdock_format::{Format, FormatId};
 use crossdock_query::Select;
 use crossdock_transport::control::{Publication, Refusal, RefusalCode};
-use crossdock_transport::{ControlMessage, Notice, Reply};
+use crossdock_transport::{Notice, Reply};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -174,6 +174,7 @@ impl Context {
             stream.end_routes();
             self.note_wanted(key);
         }
+        self.forget_half_taken(key);
         let mut unplanned = Vec::new();
         while let Some(format) = self.streams.get(key).and_then(Stream::next_format).cloned() {
             unplanned = self.unplanned(key, &format, &plans);
@@ -223,17 +224,32 @@ impl Context {
         left.map(|s| (s.id(), s.select().clone(), format.clone())).collect()
     }
 
-    /// Records of a format may come from now on.
+    /// Records of a format may come from now on. A panic has it planned and taken once more; if there is another one, it is taken as it
+    /// is, so that its publishers go on.
     fn take_format(&mut self, key: usize, format: &Format, plans: &mut Plans) {
         let Some(stream) = self.streams.present_mut(key) else { return };
-        stream.take_format(format.clone());
-        if stream.entry().is_claimed() {
-            // The managers may have ended before.
-            let _ = self.to_managers.send(ControlRequest::NewFormat { stream: key as u32, reader: None });
+        let is_second_try = stream.begin_taking();
+        if is_second_try {
+            stream.take_format(format.clone());
         }
         for subscription in stream.subscriptions().to_vec() {
             self.take_plan(subscription, format, plans);
         }
+        let Some(stream) = self.streams.present_mut(key) else { return };
+        if !is_second_try {
+            stream.take_format(format.clone());
+        }
+        if stream.entry().is_claimed() {
+            // The managers may have ended before.
+            let _ = self.to_managers.send(ControlRequest::NewFormat { stream: key as u32, reader: None });
+        }
+    }
+
+    /// After a panic as a format was taken in: what was planned for it is planned anew, since its subscriber may not know of it.
+    fn forget_half_taken(&mut self, key: usize) {
+        let Some(stream) = self.streams.get(key).filter(|stream| stream.is_taking()) else { return };
+        let half_taken = stream.next_format().map(Format::id);
+        self.forget_plans(key, half_taken.as_slice());
     }
 
     /// Takes a subscription's compiled query for one more format; the result is reported to the subscriber.
@@ -242,18 +258,30 @@ impl Context {
         let (peer, number) = (subscription.peer(), subscription.number());
         // One that came while the others were planned has been planned for the format already.
         let Some(planned) = plans.take(subscription.id(), format) else { return };
-        let (planned, awaiting) = subscription.take_planned(planned);
+        let (planned, awaiting) = (subscription.add_planned(planned), subscription.awaited());
         self.update_node(key);
-        let message: ControlMessage = match (planned, awaiting) {
-            (Ok(_), Some(id)) => return self.confirm_subscription(peer, id, number),
-            (Ok(output), None) => Notice::Format { subscription: number, format: output.describe() }.into(),
-            (Err(error), Some(id)) => {
-                self.remove_subscription(key);
-                Reply::Refused { id, refusal: refuse(RefusalCode::Query, error.to_string()) }.into()
+        match (planned, awaiting) {
+            (Ok(_), Some(id)) => {
+                self.confirm_subscription(peer, id, number);
+                // Not before: a panic would leave it without an answer.
+                if let Some(subscription) = self.subscriptions.present_mut(key) {
+                    subscription.note_answered();
+                }
             }
-            (Err(error), None) => Notice::Unreadable { subscription: number, message: error.to_string() }.into(),
-        };
-        self.send_control(peer, &message);
+            (Ok(output), None) => {
+                let notice = Notice::Format { subscription: number, format: output.describe() };
+                self.send_control(peer, &notice.into());
+            }
+            (Err(error), Some(id)) => {
+                let refusal = refuse(RefusalCode::Query, error.to_string());
+                self.send_control(peer, &Reply::Refused { id, refusal }.into());
+                self.remove_subscription(key);
+            }
+            (Err(error), None) => {
+                let notice = Notice::Unreadable { subscription: number, message: error.to_string() };
+                self.send_control(peer, &notice.into());
+            }
+        }
     }
 
     /// A session announces a stream. It is answered, and may publish, once all that reads the stream can.

@@ -205,6 +205,10 @@ pub struct PlatformConfig {
     /// Whether the queries of subscriptions are measured too; what an I/O context has no time for runs
     /// elsewhere, or is refused.
     pub admit_subscriptions: bool,
+    /// Bound on the state of all subscriptions' queries with state together, in bytes: each different one counts with the most that
+    /// it may keep.
+    #[serde(deserialize_with = "within::<_, u64, 0, 1_125_899_906_842_624>")]
+    pub max_query_state_bytes: u64,
     /// The contexts beside the [first](ContextConfig::first_context). Without any such setting: a g-core, and
     /// further I/O contexts, one for each four CPUs.
     #[serde(rename = "context")]
@@ -342,6 +346,7 @@ impl Default for PlatformConfig {
             history_s: 300,
             bandwidth_mbit_per_s: None,
             admit_subscriptions: true,
+            max_query_state_bytes: 8 << 30,
         }
     }
 }

@@ -412,6 +412,7 @@ impl Context {
         let due_ns = self.net.due_ns().min(self.graph.hold_expires_ns()).min(self.host.losses_due_ns());
         let due_ns = due_ns.min(self.subscriptions.looks_again_ns()).min(self.net.watch_due_ns());
         let due_ns = due_ns.min(self.subscriptions.positions_due_ns()).min(self.graph.slow_due_ns());
+        let due_ns = due_ns.min(self.graph.due_ns());
         // No doorbell is rung when the queue to another context has room again, or a buffer is free.
         let longest_ns = match () {
             () if self.graph.is_full() => FULL_SLEEP_NS,

@@ -156,6 +156,22 @@ mod tests {
             }
         }
 
+        /// A subscription that waits for its stream.
+        fn subscribe_and_wait(id: u32) -> Request {
+            Request::Subscribe {
+                id,
+                subscription: 1,
+                sql: "SELECT * FROM N".into(),
+                overflow: None,
+                wait: true,
+                accept: Vec::new(),
+                unreadable: None,
+                row_errors: RowErrors::default(),
+                positions: false,
+                one_format: false,
+            }
+        }
+
         fn expect_lost(&mut self, id: u32, why: &str) {
             let lost = self.reply();
             let Reply::Refused { id: refused, refusal } = lost else { panic!("{lost:?}") };
@@ -313,6 +329,33 @@ mod tests {
         }
         assert_eq!(inboxes[0].run(|context| context.graph.gauges().panics.get()).unwrap(), 3);
         daemon.stop().unwrap();
+    }
+
+    /// Two subscriptions wait for their stream, and the context panics as it takes in the stream's first format, before or behind the
+    /// first one's answer. Both are answered all the same, once.
+    #[test]
+    fn subscriptions_that_wait_are_answered_also_where_a_format_is_taken_in_twice() {
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        for good in [0, 1] {
+            let daemon = ContextHandle::start(ContextConfig { listen, ..ContextConfig::default() }).unwrap();
+            let mut clients = [7, 8].map(|number| Client::connect(daemon.local_addr(), number));
+            let (inboxes, catalog) = daemon.inside();
+            for (before, client) in clients.iter_mut().enumerate() {
+                client.send(Client::subscribe_and_wait(1));
+                while inboxes[0].run(|context| context.subscriptions.len()).unwrap() == before {
+                    std::thread::yield_now();
+                }
+            }
+            inboxes[0].run(move |context| context.graph.panic_in_updates(good, 1)).unwrap();
+            let format = Format::parse_schema("n i64").unwrap();
+            catalog.run(move |catalog| catalog.declare("N", &format)).unwrap().unwrap();
+            for client in &mut clients {
+                let stands = client.reply();
+                assert!(matches!(stands, Reply::Subscribed { id: 1, .. }), "{stands:?}");
+            }
+            assert_eq!(inboxes[0].run(|context| context.graph.gauges().panics.get()).unwrap(), 1);
+            daemon.stop().unwrap();
+        }
     }
 
     fn lose(_pending: Pending) {

@@ -10,6 +10,7 @@ use crate::net::joining::{RecordPiece, Refused};
 use crate::net::payload::Arrived;
 use crate::net::peers::Publishing;
 use crate::net::secure::Unsealed;
+use crate::streams::Stream;
 use crossdock_format::Format;
 use crossdock_mailbox::{Batch, Buffer, Slice, Span};
 use crossdock_transport::handshake::Close;
@@ -241,6 +242,7 @@ impl Context {
             Ok(found) => format!("{found} records in pieces, and there may be one"),
             Err(error) => error.to_string(),
         };
+        self.untake(stream, 1);
         self.disconnect_malformed(key, stream, 1, &flaw);
         true
     }
@@ -262,7 +264,11 @@ impl Context {
     pub(crate) fn count_taken(&mut self, key: usize, header: &Header, records: u64) -> Option<bool> {
         let publishing = self.net.present_peer(key).and_then(|peer| peer.published(header.stream, header.format));
         let taken = publishing.as_ref().and_then(|publishing| publishing.taken.as_ref());
-        if taken.is_none_or(|taken| taken.count.add(records)) {
+        let stream = publishing.as_ref().and_then(|publishing| self.streams.present(publishing.stream));
+        let take = |stream: &Stream| {
+            stream.entry().activity().take(records, taken.map(|taken| &*taken.count), self.net.now_ns())
+        };
+        if stream.is_none_or(take) {
             return Some(publishing.is_some_and(|publishing| !publishing.has_records));
         }
         self.net.count_drop(DropReason::Superseded, records);
@@ -270,6 +276,11 @@ impl Context {
         // Should it be the one that the publisher has, it begins another, and goes on from the right record.
         self.remove_peer(key, "superseded", Some(Close { again: true, reason }));
         None
+    }
+
+    /// Records that [`Context::count_taken`] has counted are none, and nobody gets them.
+    pub(crate) fn untake(&self, stream: usize, records: u64) {
+        self.streams.present(stream).into_iter().for_each(|stream| stream.entry().activity().untake(records));
     }
 
     /// The first record of a session's in this format is sound: the stream keeps the format.

@@ -3,9 +3,9 @@
 
 use crate::context::Context;
 use crate::graph::edge::Queued;
-use crate::graph::node::Spill;
 use crate::graph::run::Outcome;
 use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
+use crate::graph::spill::Spill;
 use crate::managers::request::{ControlRequest, EventKind};
 use crate::net::Net;
 use crate::net::queues::MOST_PACKETS;

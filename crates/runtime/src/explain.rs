@@ -8,7 +8,6 @@ use crate::info::{
     ClientInfo, ContextInfo, DomainInfo, ExplainInfo, FieldInfo, FormatInfo, SessionInfo, StreamInfo, SubscriptionInfo,
 };
 use crate::ledger::Ledger;
-use crate::managers::request::handler_of;
 use crate::morph::Accept;
 use crate::morph::lists::Planned;
 use crate::net::packets::Link;
@@ -161,10 +160,10 @@ impl Context {
         let mut infos: Vec<SubscriptionInfo> = with_backlog
             .map(|(key, s, backlog, ((accept, unreadable), ledger))| SubscriptionInfo {
                 id: s.id(),
-                stream: s.asked().stream().to_owned(),
+                stream: s.streams().collect::<Vec<&str>>().join(", "),
                 context: self.name.clone(),
                 sql: s.asked().sql().to_owned(),
-                handler: s.is_elsewhere().then(|| handler_of(s.id())),
+                handler: s.handler().map(str::to_owned),
                 peer: self.net.peer(s.peer()).map(ToString::to_string).unwrap_or_default(),
                 overflow: s.slow_policy().to_string(),
                 max_rate: s.asked().max_rate().map(|rate| rate.to_string()).unwrap_or_default(),
@@ -394,6 +393,7 @@ impl Explained {
             load_ns_per_s: None,
             headroom_ns_per_s,
             output: program.output.describe(),
+            is_stateful: false,
             paths: Vec::new(),
         };
         let whole = program.clone();

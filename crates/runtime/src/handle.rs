@@ -25,7 +25,7 @@ use crossdock_format::Format;
 use crossdock_format::registry::{Policy, RegistryError};
 use crossdock_mailbox::attach::{AttachAddr, AttachListener};
 use crossdock_mailbox::host::{MailboxOptions, Owner};
-use crossdock_query::QueryError;
+use crossdock_query::{Query, QueryError};
 use crossdock_transport::FormatName;
 use crossdock_transport::control::Refusal;
 use crossdock_transport::secure::AuthorizedKeys;
@@ -431,11 +431,15 @@ impl ContextHandle {
         accept: &[FormatName],
     ) -> Result<Result<ExplainInfo, ExplainError>, Stopped> {
         // Slow work is done here, on the caller's thread: the context has traffic to serve.
-        let mut select = match crossdock_query::parse_subscription(sql) {
-            Ok(select) => select,
+        let query = match crossdock_query::parse_query(sql) {
+            Ok(query) => query,
             Err(error) => return Ok(Err(error.into())),
         };
         let snapshot = self.ask(|context| Arc::clone(context.streams.snapshot()))?;
+        let mut select = match query {
+            Query::Select(select) => select,
+            Query::Stateful(query) => return Ok(self.shared.access.explain_stateful(caller, query, &snapshot)),
+        };
         let found = match caller {
             Some(caller) => self.shared.access.explained(caller, select, (&*snapshot, !accept.is_empty())),
             None => snapshot.find_stream(&mut select).map(|()| select).map_err(ExplainError::from),

@@ -16,6 +16,7 @@ impl Context {
                 stream.note_batch(&batch, is_first, now_ns);
                 if is_first {
                     let records = batch.len() as u64;
+                    stream.entry().activity().note(records, now_ns);
                     self.net.counters_mut().records_in += records;
                     if !stream.entry().is_read() {
                         stream.note_unclaimed(records);

@@ -22,6 +22,7 @@ mod deferred;
 mod departures;
 mod dispatch;
 mod egress;
+mod elsewhere;
 mod estimate;
 mod explain;
 mod graph;

@@ -270,6 +270,7 @@ impl Context {
             }
             Some((records, flaw)) => {
                 self.workspace.spares.keep(batch);
+                self.untake(stream, header.records.into());
                 self.disconnect_malformed(peer, stream, records, &flaw);
                 false
             }

@@ -143,6 +143,12 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// These are known and reported already; their sum as [`Known::has_grown`] gets it.
+    pub(crate) fn from(losses: &Losses, sum: u64) -> Known {
+        let (counted, reported, noted) = (*losses, *losses, *losses);
+        Known { counted, sum, reported, reported_sum: sum, noted, ..Known::default() }
+    }
+
     /// Whether the subscriber, or those who read events, are to be notified of more.
     pub(crate) fn is_unreported(&self) -> bool {
         self.lacks_report() || self.noted != self.counted

@@ -15,14 +15,15 @@ const INTERVAL_NS: u64 = 1_000_000_000;
 const MAX_UNTAKEN_BYTES: u64 = 32 << 10;
 
 impl Context {
-    /// How far the stream of a subscription has come, if its subscriber asks for that. The records of a stream that
-    /// handlers make are not counted.
-    pub(crate) fn position(&self, subscription: &Subscription) -> Option<Position> {
+    /// How far the stream of a subscription has come, if its subscriber asks for that, and whether the counts are of one moment. The
+    /// records of a stream that handlers make are not counted.
+    pub(crate) fn position(&self, subscription: &Subscription) -> Option<(Position, bool)> {
         let stream = self.streams.present(subscription.stream()).filter(|_| subscription.wants_positions())?;
         if stream.entry().made_by().is_some() {
             return None;
         }
-        Some(Position { left_out: subscription.left_out(), ..stream.entry().activity().position() })
+        let (position, is_exact) = stream.entry().activity().position();
+        Some((Position { left_out: subscription.left_out(), ..position }, is_exact))
     }
 
     /// Once a second: notifies those subscribers whose streams have gone on.
@@ -79,10 +80,15 @@ impl Context {
         self.flush_subscription(key);
         self.note_reported(key);
         let Some(subscription) = self.subscriptions.present(key) else { return };
-        if let Some(position) = self.position(subscription) {
-            let notice = Notice::Position { subscription: subscription.number(), position };
-            self.send_control(peer, &notice.into());
-        }
+        let Some((position, true)) = self.position(subscription) else {
+            // A subscriber adds and subtracts the counts. It is notified the next time that it is looked at.
+            if let Some(subscription) = self.subscriptions.present_mut(key) {
+                subscription.note_position(None);
+            }
+            return;
+        };
+        let notice = Notice::Position { subscription: subscription.number(), position };
+        self.send_control(peer, &notice.into());
     }
 
     /// Has the managers note that a subscriber has missed records while its connection was lost.

@@ -34,12 +34,12 @@ impl TakenCount {
     #[must_use]
     pub(crate) fn add(&self, records: u64) -> bool {
         // The one word orders this and `close`: either that has counted these, or they are refused.
-        self.0.fetch_add(records, Ordering::Relaxed) & CLOSED == 0
+        self.0.fetch_add(records, Ordering::Release) & CLOSED == 0
     }
 
     /// The count so far.
     pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed) & !CLOSED
+        self.0.load(Ordering::Acquire) & !CLOSED
     }
 
     /// Whether the publisher has a later session, in which the publication goes on.

@@ -2,7 +2,6 @@
 
 use crate::announcing::{Announcement, reply};
 use crate::context::Context;
-use crate::managers::request::{ControlRequest, handler_of};
 use crate::morph::requests::ConversionRequest;
 use crate::net::peers::Peer;
 use crate::net::queues::QueueChange;
@@ -111,7 +110,9 @@ impl Context {
         let Some((subscription_key, subscription)) = found else { return };
         let mut formats: Vec<String> = subscription.output_formats().map(Format::describe).collect();
         let format = formats.pop().unwrap_or_default();
-        let (activity, position) = (self.activity(subscription), self.position(subscription));
+        // In the first position it is only their sum that counts, once all publishers are there.
+        let position = self.position(subscription).map(|(position, _)| position);
+        let activity = self.activity(subscription);
         self.note_reported(subscription_key);
         let reply = Reply::Subscribed { id, subscription: number, format, activity, position };
         self.send_control(key, &ControlMessage::Reply(reply));
@@ -188,10 +189,6 @@ impl Context {
         self.report_subscription_losses(key, true);
         let Some(subscription) = self.subscriptions.remove(key) else { return };
         self.admission.release(subscription.load_ns_per_s());
-        if subscription.is_elsewhere() {
-            // The managers may have ended before.
-            let _ = self.to_managers.send(ControlRequest::RemoveQuery(handler_of(subscription.id())));
-        }
         self.graph.remove_session(key, &mut self.workspace);
         if let Some(stream) = self.streams.present_mut(subscription.stream()) {
             stream.end_subscription(key, &subscription);

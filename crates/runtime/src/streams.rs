@@ -102,6 +102,8 @@ pub(crate) struct Stream {
     formats: Vec<StreamFormat>,
     /// Whether queries are being planned for more of its formats.
     is_planned: bool,
+    /// Whether the next of its formats is being taken in; after a panic, that this was begun.
+    is_taking: bool,
     /// Keys of the peers that publish it; one that announced two formats is here once.
     publishers: Vec<usize>,
     /// Keys of the subscriptions to it: where its batches go.
@@ -141,6 +143,7 @@ impl Stream {
             name: entry.name().to_owned(),
             formats: Vec::new(),
             is_planned: false,
+            is_taking: false,
             publishers: Vec::new(),
             subscriptions: Vec::new(),
             accepting: 0,
@@ -264,8 +267,19 @@ impl Stream {
         self.is_planned = is_planned;
     }
 
+    /// Whether taking in its next format was begun, and not ended for a panic.
+    pub(crate) fn is_taking(&self) -> bool {
+        self.is_taking
+    }
+
+    /// Begins to take in its next format. Returns whether that was begun before, and not ended for a panic.
+    pub(crate) fn begin_taking(&mut self) -> bool {
+        std::mem::replace(&mut self.is_taking, true)
+    }
+
     /// Records of a format may come from now on.
     pub(crate) fn take_format(&mut self, format: Format) {
+        self.is_taking = false;
         self.formats.push(StreamFormat { format, sample: Sample::default() });
     }
 
@@ -428,11 +442,10 @@ impl Stream {
         }
     }
 
-    /// Counts a batch that was published here.
+    /// Counts a batch that was published here. The activity in all contexts counts it before.
     #[inline]
     pub(crate) fn count(&mut self, records: u64, bytes: u64, now_ns: u64) {
         self.peak.note(records, now_ns);
-        self.entry.activity().note(records, now_ns);
         self.batches_in += 1;
         self.records_in += records;
         self.bytes_in += bytes;

@@ -1,16 +1,18 @@
 //! Creates subscriptions: a query is parsed on the planner, planned there for the formats that its stream has or that
 //! it accepts, and put in between two turns, once it counts as a use of its stream. It goes to the
 //! planner once more if its cost has to be measured, or if there are other formats by then. Further packets of its session
-//! wait meanwhile.
+//! wait meanwhile. A query with state becomes a handler first ([`stateful`]).
+
+mod stateful;
 
 use crate::Overflow;
 use crate::access::denied;
 use crate::admission::{Facts, QueryCostModel};
 use crate::catalog::{Catalog, Snapshot};
 use crate::context::Context;
-use crate::graph::gauges::NodeGauges;
+use crate::elsewhere::Elsewhere;
 use crate::graph::slow::Slow;
-use crate::managers::request::{ControlRequest, EventKind, Query, handler_of};
+use crate::managers::request::{ControlRequest, EventKind, Query};
 use crate::morph::Accept;
 use crate::pending::Pending;
 use crate::planner::Panicked;
@@ -19,9 +21,10 @@ use crate::refusal::refuse;
 use crate::streams::Stream;
 use crate::subscriptions::{Planned, Subscription};
 use crossdock_format::Format;
-use crossdock_query::{Program, QueryError, Select, SlowPolicy};
+use crossdock_query::{Program, Query as AnyQuery, QueryError, Select, SlowPolicy};
 use crossdock_transport::control::{Refusal, RefusalCode, RowErrors};
 use crossdock_transport::{FormatName, Unreadable};
+use stateful::Stateful;
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -72,8 +75,8 @@ impl SubscriptionRequest {
     }
 }
 
-/// The query that takes all of a handler's stream, and that one's gauges.
-type Made = (Select, Arc<NodeGauges>);
+/// The query that takes all of a handler's stream, and its use of that handler.
+type Made = (Select, Elsewhere);
 
 /// A subscription on its way.
 struct Coming {
@@ -87,6 +90,14 @@ struct Coming {
     planned: Vec<Planned>,
     /// Whether its query was measured on records of its stream.
     is_measured: bool,
+    /// Where it takes the result of a query with state: its number, and its use of the handler that runs the query.
+    placed: Option<(u64, Elsewhere)>,
+}
+
+/// A subscriber's query that was read.
+enum Asked {
+    Plain(Box<Coming>),
+    Stateful(Box<Stateful>),
 }
 
 impl Coming {
@@ -139,7 +150,13 @@ impl Context {
         let (access, caller) = (Arc::clone(&self.access), self.caller(key));
         let work = move |costs: &QueryCostModel| {
             let invalid = |why: QueryError| refuse(RefusalCode::Query, why.to_string());
-            let mut select = read_query(&request).map_err(invalid)?;
+            let mut select = match read_query(&request).map_err(invalid)? {
+                AnyQuery::Select(select) => select,
+                AnyQuery::Stateful(query) => {
+                    let stateful = Stateful::found((asked, request, asked_ns), query, (&access, &caller, &snapshot))?;
+                    return Ok(Asked::Stateful(Box::new(stateful)));
+                }
+            };
             access.find_stream(&caller, &mut select, &snapshot).map_err(invalid)?;
             let is_derived = snapshot.find(select.stream()).is_some_and(|entry| entry.made_by().is_some());
             let select = access.view(&caller, select, is_derived).map_err(denied)?;
@@ -148,11 +165,13 @@ impl Context {
             let formats = wanted_formats(&snapshot, select.stream(), &request).unwrap_or_default();
             let measure = |program: &Program| costs.remembered(&cost_key(&select), program);
             let planned = formats.iter().map(|format| Planned::measured_with(&select, format, measure)).collect();
-            Ok(Coming { pending: asked, request, asked_ns, select, planned, is_measured: false })
+            let (pending, is_measured, placed) = (asked, false, None);
+            Ok(Asked::Plain(Box::new(Coming { pending, request, asked_ns, select, planned, is_measured, placed })))
         };
         self.plan(work, move |context, outcome: Result<Result<_, Refusal>, Panicked>| {
             let refusal = match outcome {
-                Ok(Ok(coming)) => return context.enter_stream(coming),
+                Ok(Ok(Asked::Plain(coming))) => return context.enter_stream(*coming),
+                Ok(Ok(Asked::Stateful(stateful))) => return context.place_stateful(*stateful),
                 Ok(Err(refusal)) => refusal,
                 Err(panicked) => refuse(RefusalCode::Query, panicked.to_string()),
             };
@@ -162,7 +181,8 @@ impl Context {
 
     /// Goes on with a subscription once its stream stays for it.
     fn enter_stream(&mut self, coming: Coming) {
-        let (name, waits) = (coming.select.stream().to_owned(), coming.request.wait);
+        // That of a handler has its formats when the handler has.
+        let (name, waits) = (coming.select.stream().to_owned(), coming.request.wait || coming.placed.is_some());
         self.use_stream(name, waits, move |context, entered| {
             let refusal = match entered {
                 Ok(Some(stream)) => return context.go_on(stream, coming),
@@ -253,7 +273,10 @@ impl Context {
     /// Makes a subscription, once its query is planned for all that it has to be.
     fn subscribe(&mut self, key: usize, stream_key: usize, coming: &mut Coming) -> Result<Outcome, Refusal> {
         self.check_subscribing(key, coming.request.number)?;
-        self.check_reader(key, coming.select.stream())?;
+        match &coming.placed {
+            Some((_, elsewhere)) => elsewhere.reads().iter().try_for_each(|stream| self.check_reader(key, stream))?,
+            None => self.check_reader(key, coming.select.stream())?,
+        }
         let formats = wanted_formats(self.streams.snapshot(), coming.select.stream(), &coming.request)?;
         // A plan for a stream of this name that has gone meanwhile does not count.
         coming.planned.retain(|planned| formats.iter().any(|format| planned.is_for(format)));
@@ -261,12 +284,13 @@ impl Context {
         if !unplanned.is_empty() {
             return Ok(Outcome::Unplanned(unplanned));
         }
-        let made = self.make_subscription(key, stream_key, coming, formats)?;
+        let mut made = self.make_subscription(key, stream_key, coming, formats)?;
         let (stands, needs, accepts) = (!made.awaits_format(), made.load_ns_per_s(), made.accept().is_some());
         let rate = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()));
         if let Err(figures) = self.admission.admit(needs, rate, &self.name) {
             return Ok(Outcome::NoTime(figures));
         }
+        coming.placed.take().into_iter().for_each(|(id, elsewhere)| made.run_elsewhere(id, None, elsewhere));
         self.put_in(key, stream_key, made, coming.asked_ns);
         Ok(match () {
             () if accepts => Outcome::Unrouted,
@@ -306,7 +330,7 @@ impl Context {
         let (pending, stream) = (coming.pending.clone(), coming.select.stream().to_owned());
         let select = &coming.select;
         let has_clause = select.on_slow().is_some() || select.max_rate().is_some();
-        if !coming.request.accept.is_empty() || select.view().is_some() || has_clause {
+        if !coming.request.accept.is_empty() || select.view().is_some() || has_clause || coming.placed.is_some() {
             // A converted stream is converted here, and what a slow subscriber gets is selected from it here. A handler's stream
             // may be read by others, and its text has no view.
             return self.refuse_query(&pending, &stream, figures);
@@ -317,7 +341,7 @@ impl Context {
             context.refuse_query(&pending, &stream, format!("{figures}; elsewhere: {why}"));
         };
         let (inbox, refused_there) = (self.inbox.own().clone(), refused.clone());
-        let reads = coming.select.stream().to_owned();
+        let streams = vec![coming.select.stream().to_owned()];
         let then = Box::new(move |placed: Result<Made, String>| {
             // The context may have stopped.
             let _ = inbox.post(move |context| match placed {
@@ -326,7 +350,7 @@ impl Context {
             });
         });
         // Refused at once, not by the inbox: the context would wait for itself if that is full.
-        let query = Box::new(Query { subscription, sql, row_errors, stream: reads, then });
+        let query = Box::new(Query { subscription, sql, row_errors, streams, shared: None, then });
         let sent = self.to_managers.send(ControlRequest::PlaceQuery(query));
         sent.unwrap_or_else(|why| refused(self, &why));
     }
@@ -340,24 +364,17 @@ impl Context {
                     Ok(()) => context.take_placed(&coming, id, made, Some(stream)),
                     Err(refusal) => {
                         context.streams.leave(stream);
-                        context.refuse_placed(&coming, id, refusal);
+                        context.answer(&coming.pending, Err(refusal));
                     }
                 });
             }
             Ok(None) => context.take_placed(&coming, id, made, None),
-            Err(refusal) => context.refuse_placed(&coming, id, refusal),
+            Err(refusal) => context.answer(&coming.pending, Err(refusal)),
         });
     }
 
-    /// A subscription cannot take what its query makes elsewhere, which is not made any more then.
-    fn refuse_placed(&mut self, coming: &Coming, id: u64, refusal: Refusal) {
-        // The managers may have ended before.
-        let _ = self.to_managers.send(ControlRequest::RemoveQuery(handler_of(id)));
-        self.answer(&coming.pending, Err(refusal));
-    }
-
     /// A subscription takes all of what its query makes elsewhere.
-    fn take_placed(&mut self, coming: &Coming, id: u64, (made, gauges): Made, entered: Option<usize>) {
+    fn take_placed(&mut self, coming: &Coming, id: u64, (made, elsewhere): Made, entered: Option<usize>) {
         let Coming { pending, request, select, .. } = coming;
         let there = self.net.still_there(pending.peer()).filter(|key| !self.net.leaves(*key));
         let checked = there.map(|key| {
@@ -366,8 +383,6 @@ impl Context {
         });
         let (Some(Ok(key)), Some(stream)) = (&checked, entered) else {
             entered.into_iter().for_each(|stream| self.streams.leave(stream));
-            // The managers may have ended before.
-            let _ = self.to_managers.send(ControlRequest::RemoveQuery(handler_of(id)));
             return match checked {
                 Some(Err(refusal)) => self.answer(pending, Err(refusal)),
                 _ => self.go_on_unanswered(pending),
@@ -375,7 +390,7 @@ impl Context {
         };
         let policy = policy_of(request.overflow.unwrap_or(self.config.overflow));
         let mut subscription = Subscription::new(*key, request.number, stream, made, (policy, request.positions));
-        subscription.run_elsewhere(id, select.clone(), gauges);
+        subscription.run_elsewhere(id, Some(select.clone()), elsewhere);
         let formats = self.streams.get(stream).map(|stream| stream.entry().formats().iter());
         // Taking all of it fits any format.
         formats.into_iter().flatten().for_each(|format| drop(subscription.add_format(format)));
@@ -560,9 +575,13 @@ fn policy_of(overflow: Overflow) -> SlowPolicy {
 }
 
 /// The query of a request.
-fn read_query(request: &SubscriptionRequest) -> Result<Select, QueryError> {
-    let select = crossdock_query::parse_subscription(&request.sql)?;
-    Ok(if request.row_errors == RowErrors::Null { select.with_null_for_errors() } else { select })
+fn read_query(request: &SubscriptionRequest) -> Result<AnyQuery, QueryError> {
+    let is_null = request.row_errors == RowErrors::Null;
+    Ok(match crossdock_query::parse_query(&request.sql)? {
+        AnyQuery::Select(select) if is_null => AnyQuery::Select(select.with_null_for_errors()),
+        AnyQuery::Stateful(query) if is_null => AnyQuery::Stateful(query.with_null_for_errors()),
+        query => query,
+    })
 }
 
 /// The text under which the cost of a query is remembered: through another view it is another.

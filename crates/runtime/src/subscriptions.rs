@@ -2,6 +2,7 @@
 //! graph runs it.
 
 use crate::admission::may_stand_in;
+use crate::elsewhere::Elsewhere;
 use crate::graph::gauges::{Loss, NodeGauges};
 use crate::graph::node::{Instance, SchedulingPolicy};
 use crate::graph::slow::Reducer;
@@ -173,8 +174,8 @@ pub(crate) struct Subscription {
     reducers: Vec<Reducer>,
     /// The gauges of its node.
     gauges: Arc<NodeGauges>,
-    /// The gauges of the handler that runs its query, where one does.
-    elsewhere: Option<Arc<NodeGauges>>,
+    /// The handler that runs its query, where one does.
+    elsewhere: Option<Elsewhere>,
     /// The formats that it accepts, where it says so; there are entries for these only.
     accept: Option<Box<Accept>>,
     /// The packet that is being filled for it, which is `net`'s.
@@ -223,8 +224,10 @@ impl Subscription {
     }
 
     /// A handler runs its query, as it was asked for under this number; it takes all of what that makes.
-    pub(crate) fn run_elsewhere(&mut self, id: u64, asked: Select, gauges: Arc<NodeGauges>) {
-        (self.id, self.asked, self.elsewhere) = (id, Some(Box::new(asked)), Some(gauges));
+    pub(crate) fn run_elsewhere(&mut self, id: u64, asked: Option<Select>, elsewhere: Elsewhere) {
+        (self.id, self.asked, self.elsewhere) = (id, asked.map(Box::new), Some(elsewhere));
+        // Losses of the handler's earlier subscribers are none of this one.
+        self.losses = Known::from(&self.all_losses(), self.gauges.lost_in_all() + self.row_errors());
     }
 
     /// Its query is admitted for this load.
@@ -275,9 +278,21 @@ impl Subscription {
         self.asked.as_deref().unwrap_or(&self.select)
     }
 
-    /// Whether a handler of its own runs its query.
+    /// The names of the streams that its query reads.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = &str> {
+        let of_state = self.elsewhere.as_ref().map_or(&[][..], Elsewhere::reads);
+        let single = of_state.is_empty().then(|| self.asked().stream());
+        of_state.iter().map(String::as_str).chain(single)
+    }
+
+    /// Whether a handler runs its query.
     pub(crate) fn is_elsewhere(&self) -> bool {
         self.elsewhere.is_some()
+    }
+
+    /// The handler that runs its query, where one does.
+    pub(crate) fn handler(&self) -> Option<&str> {
+        self.elsewhere.as_ref().map(Elsewhere::handler)
     }
 
     /// Its policy while it is slow.
@@ -307,6 +322,16 @@ impl Subscription {
     /// The load for which its query was admitted, in ns per s.
     pub(crate) fn load_ns_per_s(&self) -> u64 {
         self.load_ns_per_s
+    }
+
+    /// The request that is answered with what is planned for a format, if one is.
+    pub(crate) fn awaited(&self) -> Option<u32> {
+        self.awaiting
+    }
+
+    /// That request was answered.
+    pub(crate) fn note_answered(&mut self) {
+        self.awaiting = None;
     }
 
     /// Whether its request waits for its stream.
@@ -412,7 +437,7 @@ impl Subscription {
     /// Those of a handler that runs its query.
     #[inline]
     pub(crate) fn row_errors_elsewhere(&self) -> u64 {
-        self.elsewhere.as_ref().map_or(0, |gauges| gauges.row_errors.get())
+        self.elsewhere.as_ref().map_or(0, |elsewhere| elsewhere.gauges().row_errors.get())
     }
 
     /// Records for which its query's condition did not hold, if it has one.
@@ -422,12 +447,12 @@ impl Subscription {
 
     /// All that it has lost.
     pub(crate) fn all_losses(&self) -> Losses {
-        Losses::of(&self.gauges, self.elsewhere.as_deref())
+        Losses::of(&self.gauges, self.elsewhere.as_ref().map(|elsewhere| &**elsewhere.gauges()))
     }
 
     /// The first of them, in words.
     pub(crate) fn first_row_error(&self) -> Option<&str> {
-        let elsewhere = || self.elsewhere.as_ref().and_then(|gauges| gauges.first_row_error());
+        let elsewhere = || self.elsewhere.as_ref().and_then(|elsewhere| elsewhere.gauges().first_row_error());
         self.gauges.first_row_error().or_else(elsewhere)
     }
 
@@ -766,5 +791,5 @@ impl Entry {
 fn instance_of(format: &Format, program: Option<Program>) -> Instance {
     let output = program.as_ref().map_or(0, |program| program.output.id().0);
     let handler = program.map(|program| Box::new(SelectHandler::new(program)) as Box<dyn crossdock_engine::Handler>);
-    Instance { format: format.id().0, handler, output }
+    Instance { stream: None, format: format.id().0, handler, output }
 }

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use crossdock_format::json::{JsonDecoder, JsonOptions};
 use crossdock_format::{Format, Record, RecordBuilder};
-use crossdock_query::{Interpreter, Program, Projection, parse, parse_subscription};
+use crossdock_query::{Interpreter, Program, Projection, Query, StatefulQuery, parse, parse_query, parse_subscription};
 
 /// A format, and records of it.
 type Sample = (Format, Vec<Vec<u8>>);
@@ -58,7 +58,53 @@ pub fn fuzz(input: &[u8]) {
     let values = parts.filter_map(|part| part.ok()?.split_once('='));
     let values: BTreeMap<String, String> = values.map(|(name, value)| (name.into(), value.into())).collect();
     let sample = &SAMPLES[usize::from(*choice) % SAMPLES.len()];
-    small_stack::run(|| examine(sql, &values, sample));
+    small_stack::run(|| {
+        if let Ok(Query::Stateful(query)) = parse_query(sql) {
+            with_state(&query, sql, &values, sample);
+        }
+        examine(sql, &values, sample);
+    });
+}
+
+/// A query with state, all of whose streams have one format.
+fn with_state(query: &StatefulQuery, sql: &str, values: &BTreeMap<String, String>, (format, records): &Sample) {
+    assert_eq!(query.sql(), sql);
+    let streams = query.streams();
+    let formats: Vec<(&str, &Format)> = streams.iter().map(|stream| (*stream, format)).collect();
+    let planned = query.plan(&formats, &BTreeMap::new()).or_else(|_| query.plan(&formats, values));
+    let program = match planned {
+        Ok(program) => program,
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    assert!(!program.to_string().is_empty());
+    let _ = query.result_select("result").plan(program.output());
+    for stage in &program.stages {
+        assert_eq!(stage.then.input.id(), stage.rows.id());
+        if let Some(port) = stage.to {
+            assert_eq!(stage.then.output.id(), program.stages[port.stage].inputs[port.input].row.id());
+        }
+    }
+    let none = BTreeMap::new();
+    let values = if query.parameters().is_empty() { &none } else { values };
+    let mut interpreter = Interpreter::new();
+    for stream in streams {
+        let readers = query.readers(&program, stream, format, values).expect("the format that was planned");
+        for (port, reader) in readers {
+            let format_of_rows = &program.stages[port.stage].inputs[port.input].row;
+            assert_eq!(reader.output.id(), format_of_rows.id());
+            let mut row = RecordBuilder::new(format_of_rows);
+            for record in records {
+                let record = Record::check(format, record).expect("a decoder's own record");
+                let passes = interpreter.matches(&reader, &record);
+                assert!(reader.is_fallible() || passes.is_ok());
+                if interpreter.project(&reader, &record, &mut row).is_ok()
+                    && let Ok(bytes) = row.finish()
+                {
+                    Record::check(format_of_rows, bytes).expect("a row of the port's format");
+                }
+            }
+        }
+    }
 }
 
 fn examine(sql: &str, values: &BTreeMap<String, String>, (format, records): &Sample) {

@@ -98,6 +98,7 @@ impl HandlerSection {
             over_budget: self.over_budget,
             on_fault: self.on_fault,
             on_row_error: self.on_row_error,
+            subscription_views: None,
         }
     }
 

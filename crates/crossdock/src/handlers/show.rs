@@ -32,7 +32,9 @@ pub(super) const COLUMNS: [Column<HandlerInfo>; 9] = [
 pub(super) fn whole(handler: &HandlerInfo) -> String {
     let mut lines = show::lines(handler);
     for input in &handler.inputs {
-        let output = input.output.as_deref().unwrap_or("nothing: it does not fit");
+        let why =
+            input.why.as_ref().map_or(String::new(), |why| format!(": {}", why.lines().next().unwrap_or_default()));
+        let output = input.output.clone().unwrap_or_else(|| format!("nothing: it does not fit{why}"));
         let sample = match input.sample_records {
             0 => "made-up records".to_owned(),
             records => format!("{} records", count(records)),
@@ -41,6 +43,8 @@ pub(super) fn whole(handler: &HandlerInfo) -> String {
         let cost = format!("{}, {:.0} ns a record, measured on {sample}", input.form, input.ns_per_record);
         lines.push([String::new(), cost]);
     }
+    let plan = handler.plan.iter().flat_map(|plan| plan.lines()).enumerate();
+    lines.extend(plan.map(|(at, line)| [if at == 0 { "plan" } else { "" }.to_owned(), line.to_owned()]));
     render(&[("handler", Side::Left), ("", Side::Left)], lines.into_iter().map(Vec::from), Width::of_stdout())
 }
 
@@ -243,6 +247,7 @@ A
         late.inputs = vec![HandlerInputInfo {
             stream: "A".into(),
             format: "f0".into(),
+            why: None,
             form: "kernel".into(),
             ..HandlerInputInfo::default()
         }];

@@ -333,6 +333,10 @@ fn detail_of(app: &App, latest: &Snapshot) -> String {
                 "faults",
                 "overruns",
                 "batches_shed",
+                "late",
+                "forgotten",
+                "stage_errors",
+                "state_bytes",
                 "degraded",
             ];
             of(&handler.name, handler, &fields.into_iter().chain(sampled).collect::<Vec<_>>())

@@ -57,6 +57,19 @@ fn exactly(records: u64) -> Option<Missed> {
 }
 
 #[test]
+fn a_position_that_a_new_daemon_sends_before_its_answer_hides_nothing() {
+    let (mut account, mut daemon) = (Account::default(), Daemon::new(1));
+    daemon.come(1, 0);
+    assert_eq!(account.begin(Some(daemon.position())), None);
+    account.note(20);
+    let mut next = Daemon::new(2);
+    assert_eq!(account.report(next.position()), None);
+    assert_eq!(account.begin(Some(next.position())), None);
+    next.come(1, 25);
+    assert_eq!(account.report(next.position()), exactly(5));
+}
+
+#[test]
 fn at_the_same_daemon_the_difference_of_the_counts_was_missed() {
     let (mut account, mut daemon) = (Account::default(), Daemon::new(1));
     daemon.come(1, 0);

@@ -8,7 +8,7 @@ use crate::function::Body;
 use crate::interpret;
 
 /// `left op right`; what is known goes to the right.
-pub(super) fn compare(op: CompareOp, left: Expr, right: Expr) -> Expr {
+pub(crate) fn compare(op: CompareOp, left: Expr, right: Expr) -> Expr {
     let nullable = left.nullable || right.nullable;
     let (op, left, right) = if left.as_known().is_some() && right.as_known().is_none() {
         (op.mirrored(), right, left)
@@ -88,7 +88,7 @@ fn negated(op: CompareOp) -> CompareOp {
     }
 }
 
-pub(super) fn is_null(negated: bool, operand: Expr) -> Expr {
+pub(crate) fn is_null(negated: bool, operand: Expr) -> Expr {
     if !operand.nullable && !operand.is_fallible() {
         return Expr::constant(Constant::Bool(negated), FieldType::Bool);
     }
@@ -121,7 +121,7 @@ pub(super) fn like(like: Like) -> Expr {
 }
 
 /// Whole numbers give `i64`, anything with a float gives `f64`, anything else a decimal.
-pub(super) fn arithmetic(op: ArithmeticOp, left: Expr, right: Expr) -> Expr {
+pub(crate) fn arithmetic(op: ArithmeticOp, left: Expr, right: Expr) -> Expr {
     let ty = if is_float(left.ty) || is_float(right.ty) {
         FieldType::F64
     } else if is_decimal(left.ty) || is_decimal(right.ty) {
@@ -166,7 +166,7 @@ pub(super) fn null_if(left: Expr, right: Expr) -> Expr {
 }
 
 /// The operand as another type; as it is if it has that type.
-pub(super) fn cast(operand: Expr, ty: FieldType) -> Expr {
+pub(crate) fn cast(operand: Expr, ty: FieldType) -> Expr {
     if operand.ty == ty {
         return operand;
     }

@@ -10,6 +10,7 @@ use super::{Binder, Bound, Literal, build, not_possible};
 use crate::error::{Position, QueryError};
 use crate::expr::{Call, Class, Constant, Expr, is_decimal, is_float};
 use crate::function::{Body, Form, Function, Kind, MAX_ARGUMENTS, Prepared};
+use crate::stateful::aggregates::AggregateEntry;
 
 /// Where the functions are listed; ends messages about one that is not.
 const LISTED: &str = "docs/sql.md lists all functions";
@@ -18,6 +19,9 @@ impl<'a> Binder<'a> {
     /// `name(arguments)`.
     pub(super) fn function(&mut self, source: &'a ast::Expr, function: &'a ast::Function) -> Result<Expr, QueryError> {
         let name = function.name.to_string().to_ascii_lowercase();
+        if let Some(expr) = self.aggregate(source, function, &name)? {
+            return Ok(expr);
+        }
         if Function::named(&name).all(Function::is_operator) {
             return Err(unknown_function(source, function, &name));
         }
@@ -51,32 +55,9 @@ impl<'a> Binder<'a> {
         Bound { expr, literal: Literal::Text, source }
     }
 
-    /// The text of `INTERVAL '5' SECOND` or `INTERVAL '5 seconds'`.
+    /// `INTERVAL '5' SECOND` or `INTERVAL '5 seconds'`.
     fn interval(&self, source: &'a ast::Expr, interval: &ast::Interval) -> Result<Bound<'a>, QueryError> {
-        let ast::Interval {
-            value,
-            leading_field,
-            leading_precision: None,
-            last_field: None,
-            fractional_seconds_precision: None,
-        } = interval
-        else {
-            return Err(not_possible("this form of an interval", source).hint("write INTERVAL '1 day 2 hours'"));
-        };
-        let text = match &**value {
-            ast::Expr::Value(value) => match &value.value {
-                ast::Value::SingleQuotedString(text) | ast::Value::Number(text, _) => Some(text.clone()),
-                _ => None,
-            },
-            _ => None,
-        };
-        let mut text = text.ok_or_else(|| {
-            not_possible("an interval that is computed", source).hint("write INTERVAL '1 day 2 hours'")
-        })?;
-        if let Some(unit) = leading_field {
-            text.push(' ');
-            text.push_str(&unit.to_string().to_ascii_lowercase());
-        }
+        let text = interval_text(source, interval)?;
         Ok(Bound { literal: Literal::Interval, ..Self::word(source, &text) })
     }
 
@@ -183,12 +164,40 @@ impl<'a> Binder<'a> {
 }
 
 /// `INTERVAL '…'`, in parentheses perhaps.
-pub(super) fn as_interval(source: &ast::Expr) -> Option<&ast::Interval> {
+pub(crate) fn as_interval(source: &ast::Expr) -> Option<&ast::Interval> {
     match source {
         ast::Expr::Interval(interval) => Some(interval),
         ast::Expr::Nested(inner) => as_interval(inner),
         _ => None,
     }
+}
+
+/// The text of an interval, its unit in it.
+pub(crate) fn interval_text(source: &ast::Expr, interval: &ast::Interval) -> Result<String, QueryError> {
+    let ast::Interval {
+        value,
+        leading_field,
+        leading_precision: None,
+        last_field: None,
+        fractional_seconds_precision: None,
+    } = interval
+    else {
+        return Err(not_possible("this form of an interval", source).hint("write INTERVAL '1 day 2 hours'"));
+    };
+    let text = match &**value {
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::SingleQuotedString(text) | ast::Value::Number(text, _) => Some(text.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    let mut text = text
+        .ok_or_else(|| not_possible("an interval that is computed", source).hint("write INTERVAL '1 day 2 hours'"))?;
+    if let Some(unit) = leading_field {
+        text.push(' ');
+        text.push_str(&unit.to_string().to_ascii_lowercase());
+    }
+    Ok(text)
 }
 
 /// The kind of a function's argument; further ones are of the last kind.
@@ -302,7 +311,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
 ];
 const CLOCKS: [&str; 6] =
     ["now", "current_timestamp", "clock_timestamp", "statement_timestamp", "random", "gen_random_uuid"];
-const AGGREGATES: [&str; 8] = ["count", "sum", "avg", "min", "max", "array_agg", "string_agg", "stddev"];
 
 fn unknown_function(source: &ast::Expr, function: &ast::Function, name: &str) -> QueryError {
     let at = function.name.0.first().and_then(|part| match part {
@@ -313,7 +321,11 @@ fn unknown_function(source: &ast::Expr, function: &ast::Function, name: &str) ->
     if function.over.is_some() {
         return QueryError::new("windows are not possible: records pass one by one", at).hint(LISTED);
     }
-    if AGGREGATES.contains(&name) {
+    if name == "array_agg" {
+        let message = "array_agg() is not possible: expressions make no lists";
+        return QueryError::new(message, at).hint("string_agg joins texts");
+    }
+    if AggregateEntry::named(name).next().is_some() {
         let message = format!("{name}() is not possible: records pass one by one and are not aggregated");
         return QueryError::new(message, at).hint(LISTED);
     }

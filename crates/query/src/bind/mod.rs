@@ -1,5 +1,6 @@
 //! [`Select`] + format → [`Program`]: names become indices, every expression gets its type, constants are folded.
 
+mod aggregate;
 mod build;
 mod call;
 mod literal;
@@ -18,9 +19,12 @@ use crate::expr::{Constant, Expr, Node};
 use crate::parse::{Item, POSSIBLE, Select};
 use crate::program::{Output, Program, Projection, reads};
 
-use names::place;
-pub(crate) use names::{listed, nearest};
+pub(crate) use aggregate::{BoundAggregate, Groups};
+pub(crate) use build::{arithmetic, cast, compare, is_null};
+pub(crate) use call::{as_interval, interval_text};
+pub(crate) use names::{Table, listed, nearest, place};
 pub(crate) use parameter::{check_names, set};
+pub(crate) use types::{can_cast, common_type};
 
 /// The most operations that may stand within each other in one expression; AND, OR and `||` chains count once.
 const MAX_DEPTH: usize = 200;
@@ -31,9 +35,14 @@ pub(crate) fn plan(
     format: &Format,
     values: Option<&BTreeMap<String, String>>,
 ) -> Result<Program, QueryError> {
-    let mut binder = Binder { select, format, values, depth: 0 };
-    let filter = binder.filter()?;
-    let outputs = binder.outputs()?;
+    let called = select.called();
+    let tables = [Table { name: select.stream(), called, format, from: 0, is_optional: false }];
+    let mut binder = Binder::new(&tables, values, select.is_null_for_errors());
+    let filter = match select.condition() {
+        Some(source) => tidied(binder.conditions(&source.expr, source.at, "WHERE")?),
+        None => Vec::new(),
+    };
+    let outputs = binder.outputs(select.items())?;
     let (projection, output) = match outputs {
         Some(outputs) => projection(outputs, format)?,
         None => (Projection::All, format.clone()),
@@ -111,60 +120,93 @@ enum Literal {
     Parameter,
 }
 
-struct Binder<'a> {
-    select: &'a Select,
-    format: &'a Format,
+/// Makes a column of a bound expression, at the place of its entry in the select list.
+type Finish<'f, 'a> = &'f mut dyn FnMut(&mut Binder<'a>, Expr, Option<Position>) -> Result<Expr, QueryError>;
+
+/// Makes checked expressions over the columns of tables.
+pub(crate) struct Binder<'a> {
+    tables: &'a [Table<'a>],
     values: Option<&'a BTreeMap<String, String>>,
+    null_for_errors: bool,
     depth: usize,
+    /// Where aggregates go; `None` where there may be none.
+    groups: Option<Groups>,
+    /// The clause that has no aggregates, in a query that may have some elsewhere.
+    refuses_aggregates_in: Option<&'static str>,
+    /// Columns that were named, and where.
+    seen: Vec<(usize, Option<Position>)>,
 }
 
 impl<'a> Binder<'a> {
-    /// WHERE as the conditions that must all be TRUE, from left to right.
-    fn filter(&mut self) -> Result<Vec<Expr>, QueryError> {
-        let Some(source) = self.select.condition() else { return Ok(Vec::new()) };
-        let condition = self.bind(&source.expr).map_err(|error| or_at(error, source.at))?;
-        let condition = self.condition(condition, "WHERE")?;
-        let mut conditions = match condition.node {
+    /// A binder over these tables, whose columns are numbered through; for a query with these values of its parameters. With
+    /// `null_for_errors` row errors become null.
+    pub(crate) fn new(
+        tables: &'a [Table<'a>],
+        values: Option<&'a BTreeMap<String, String>>,
+        null_for_errors: bool,
+    ) -> Binder<'a> {
+        Binder {
+            tables,
+            values,
+            null_for_errors,
+            depth: 0,
+            groups: None,
+            refuses_aggregates_in: None,
+            seen: Vec::new(),
+        }
+    }
+
+    /// A condition as those that must all be TRUE, from left to right.
+    pub(crate) fn conditions(
+        &mut self,
+        source: &'a ast::Expr,
+        at: Option<Position>,
+        what: &str,
+    ) -> Result<Vec<Expr>, QueryError> {
+        let condition = self.bind(source).map_err(|error| or_at(error, at))?;
+        let condition = self.condition(condition, what)?;
+        let conditions = match condition.node {
             Node::And(all) => all,
             node => vec![Expr { node, ..condition }],
         };
-        if self.select.is_null_for_errors() {
-            conditions = conditions.into_iter().map(Expr::or_null).collect();
-        }
-        conditions.retain(|condition| condition.as_constant() != Some(&Constant::Bool(true)));
-        let never = conditions
-            .iter()
-            .position(|condition| matches!(condition.as_constant(), Some(Constant::Bool(false) | Constant::Null)));
-        if let Some(never) = never {
-            // A later condition is never asked; what comes before only matters for its row errors.
-            conditions.truncate(never + 1);
-            if !conditions.iter().any(Expr::is_fallible) {
-                conditions.drain(..never);
-            }
-        }
-        Ok(conditions)
+        Ok(match self.null_for_errors {
+            true => conditions.into_iter().map(Expr::or_null).collect(),
+            false => conditions,
+        })
+    }
+
+    /// One expression, of whatever type.
+    pub(crate) fn value_of(&mut self, source: &'a ast::Expr, at: Option<Position>) -> Result<Expr, QueryError> {
+        let mut bound = self.bind_any(source).map_err(|error| or_at(error, at))?;
+        self.settle(&mut bound);
+        Ok(if self.null_for_errors { bound.expr.or_null() } else { bound.expr })
     }
 
     /// The output's fields; `None` for `SELECT *`.
-    fn outputs(&mut self) -> Result<Option<Vec<Output>>, QueryError> {
-        let select = self.select;
-        if let [Item::All { qualifier, at }] = select.items() {
+    fn outputs(&mut self, items: &'a [Item]) -> Result<Option<Vec<Output>>, QueryError> {
+        if let [Item::All { qualifier, at }] = items {
             self.check_qualifier(qualifier.as_ref(), *at)?;
             return Ok(None);
         }
+        self.columns(items, &mut |_, expr, _| Ok(expr)).map(Some)
+    }
+
+    /// The columns of a select list, each made by `finish` of the binder, the bound expression and the place of its entry.
+    pub(crate) fn columns(&mut self, items: &'a [Item], finish: Finish<'_, 'a>) -> Result<Vec<Output>, QueryError> {
         let mut columns: Vec<Column> = Vec::new();
-        for item in select.items() {
+        for item in items {
             match item {
                 Item::All { qualifier, at } => {
-                    self.check_qualifier(qualifier.as_ref(), *at)?;
-                    for (index, field) in self.format.fields().iter().enumerate() {
-                        columns.push(Column { name: field.name.clone(), is_given: false, expr: self.field(index) });
+                    for index in self.all_of(qualifier.as_ref(), *at)? {
+                        let name = self.column_name(index);
+                        self.seen.push((index, *at));
+                        let expr = self.field(index);
+                        columns.push(Column { name, is_given: false, expr: finish(self, expr, *at)? });
                     }
                 }
                 Item::Expr { expr: source, alias, at } => {
-                    let mut bound = self.bind_any(source).map_err(|error| or_at(error, *at))?;
-                    self.settle(&mut bound);
-                    let expr = if select.is_null_for_errors() { bound.expr.or_null() } else { bound.expr };
+                    let expr = self.value_of(source, *at)?;
+                    let expr = finish(self, expr, *at)?;
                     let (name, is_given) = match alias {
                         Some(alias) => (alias.value.clone(), true),
                         None => (self.implied_name(source), false),
@@ -181,11 +223,43 @@ impl<'a> Binder<'a> {
                 return Err(QueryError::new(format!("the output has more than {MAX_FIELDS} columns"), None));
             }
         }
-        Ok(Some(with_unique_names(columns)))
+        Ok(with_unique_names(columns))
+    }
+
+    /// The numbers of all columns, or of those of one table.
+    fn all_of(&self, qualifier: Option<&ast::Ident>, at: Option<Position>) -> Result<Vec<usize>, QueryError> {
+        self.check_qualifier(qualifier, at)?;
+        let one = qualifier.and_then(|qualifier| self.called(qualifier));
+        let tables = self.tables.iter().filter(|table| one.is_none_or(|one| one.from == table.from));
+        Ok(tables.flat_map(|table| table.from..table.from + table.format.fields().len()).collect())
+    }
+
+    /// The same binder, which leaves row errors what they are.
+    pub(crate) fn with_errors(self) -> Binder<'a> {
+        Binder { null_for_errors: false, ..self }
+    }
+
+    /// Whether a name without a qualifier is one of a column.
+    pub(crate) fn knows(&self, name: &ast::Ident) -> bool {
+        self.index_of(name).is_ok()
+    }
+
+    /// Where a column was named last.
+    pub(crate) fn seen_at(&self, index: usize) -> Option<Position> {
+        self.seen.iter().rev().find(|(seen, _)| *seen == index).and_then(|(_, at)| *at)
+    }
+
+    /// The name that messages have for a column: qualified if there are several tables.
+    pub(crate) fn shown_name(&self, index: usize) -> String {
+        let table = self.tables.iter().rev().find(|table| table.from <= index);
+        match table {
+            Some(table) if self.tables.len() > 1 => format!("{}.{}", table.called.0, self.column_name(index)),
+            _ => self.column_name(index),
+        }
     }
 
     /// The name of a column without an alias, as PostgreSQL gives it.
-    fn implied_name(&self, source: &ast::Expr) -> String {
+    pub(crate) fn implied_name(&self, source: &ast::Expr) -> String {
         match source {
             ast::Expr::Identifier(name) => self.field_name(name),
             ast::Expr::CompoundIdentifier(parts) => parts.last().map_or_else(unnamed, |name| self.field_name(name)),
@@ -207,7 +281,7 @@ impl<'a> Binder<'a> {
     }
 
     fn field_name(&self, name: &ast::Ident) -> String {
-        self.index_of(name).map_or_else(|_| name.value.clone(), |index| self.format.fields()[index].name.clone())
+        self.index_of(name).map_or_else(|_| name.value.clone(), |index| self.column_name(index))
     }
 
     /// An operand: any expression but a list, since nothing can be computed from a list.
@@ -251,10 +325,26 @@ impl<'a> Binder<'a> {
 
     fn check_qualifier(&self, qualifier: Option<&ast::Ident>, at: Option<Position>) -> Result<(), QueryError> {
         match qualifier {
-            Some(qualifier) if !self.select.is_called(qualifier) => Err(self.wrong_qualifier(qualifier, at)),
+            Some(qualifier) if self.called(qualifier).is_none() => Err(self.wrong_qualifier(qualifier, at)),
             _ => Ok(()),
         }
     }
+}
+
+/// Conditions that must all be TRUE, without those that always are, and without those behind one that never is.
+pub(crate) fn tidied(mut conditions: Vec<Expr>) -> Vec<Expr> {
+    conditions.retain(|condition| condition.as_constant() != Some(&Constant::Bool(true)));
+    let never = conditions
+        .iter()
+        .position(|condition| matches!(condition.as_constant(), Some(Constant::Bool(false) | Constant::Null)));
+    if let Some(never) = never {
+        // A later condition is never asked; what comes before only matters for its row errors.
+        conditions.truncate(never + 1);
+        if !conditions.iter().any(Expr::is_fallible) {
+            conditions.drain(..never);
+        }
+    }
+    conditions
 }
 
 fn or_at(mut error: QueryError, at: Option<Position>) -> QueryError {

@@ -1,6 +1,6 @@
 //! Names of columns, and how places and operands are called in messages.
 
-use crossdock_format::FieldType;
+use crossdock_format::{FieldType, Format};
 use sqlparser::ast;
 
 use super::{Binder, Literal};
@@ -10,80 +10,156 @@ use crate::expr::{Expr, Node};
 /// How many known names an error lists.
 const NAMES_SHOWN: usize = 40;
 
-impl<'a> Binder<'a> {
-    /// `column` or `stream.column`.
-    pub(super) fn column(&self, qualifier: Option<&ast::Ident>, name: &ast::Ident) -> Result<Expr, QueryError> {
-        if let Some(qualifier) = qualifier
-            && !self.select.is_called(qualifier)
-        {
-            return Err(self.wrong_qualifier(qualifier, Position::of(qualifier.span.start)));
-        }
-        self.index_of(name).map(|index| self.field(index))
+/// Rows whose columns an expression may name: those of a stream, or of a query within the query.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Table<'a> {
+    /// The stream, in messages.
+    pub(crate) name: &'a str,
+    /// How its columns may be qualified, and whether that was written in double quotes.
+    pub(crate) called: (&'a str, bool),
+    /// Its columns.
+    pub(crate) format: &'a Format,
+    /// The number of columns before its own.
+    pub(crate) from: usize,
+    /// Whether there may be no row of it, so that its columns are null.
+    pub(crate) is_optional: bool,
+}
+
+impl Table<'_> {
+    /// Whether `qualifier.column` means it.
+    fn is_called(&self, qualifier: &ast::Ident) -> bool {
+        let (name, quoted) = self.called;
+        qualifier.value == name
+            || (!quoted && qualifier.quote_style.is_none() && qualifier.value.to_lowercase() == name.to_lowercase())
     }
 
+    /// Its columns that a name means: the one that has it, or, for a name without quotes, those that differ in case alone.
+    fn alike(&self, name: &ast::Ident) -> (bool, Vec<usize>) {
+        if let Some(index) = self.format.field(&name.value) {
+            return (true, vec![index]);
+        }
+        if name.quote_style.is_some() {
+            return (false, Vec::new());
+        }
+        let wanted = name.value.to_lowercase();
+        let fields = self.format.fields().iter().enumerate();
+        (false, fields.filter(|(_, field)| field.name.to_lowercase() == wanted).map(|(index, _)| index).collect())
+    }
+
+    fn column_name(&self, index: usize) -> &str {
+        self.format.fields().get(index).map_or("", |field| &field.name)
+    }
+}
+
+impl<'a> Binder<'a> {
+    /// `column` or `stream.column`.
+    pub(super) fn column(&mut self, qualifier: Option<&ast::Ident>, name: &ast::Ident) -> Result<Expr, QueryError> {
+        let index = match qualifier {
+            Some(qualifier) => {
+                let table = self.called(qualifier);
+                let table = table.ok_or_else(|| self.wrong_qualifier(qualifier, Position::of(qualifier.span.start)))?;
+                self.index_among(&[table], name)?
+            }
+            None => match self.window_column(name) {
+                Some(expr) => return Ok(expr),
+                None => self.index_of(name).map_err(|error| self.without_window(name, error))?,
+            },
+        };
+        self.seen.push((index, Position::of(qualifier.unwrap_or(name).span.start)));
+        Ok(self.field(index))
+    }
+
+    /// The column with this number among all tables' columns.
     pub(super) fn field(&self, index: usize) -> Expr {
-        let field = &self.format.fields()[index];
+        let table = self.tables.iter().rev().find(|table| table.from <= index);
+        let field = table.and_then(|table| Some((table, table.format.fields().get(index - table.from)?)));
+        debug_assert!(field.is_some(), "a name was found among the columns");
         // The types of expressions on values that SQL has no type for: see `Program`.
-        let (ty, nullable) = match field.ty {
-            FieldType::Enum { .. } => (FieldType::String, true),
-            ty => (ty, field.nullable),
+        let (ty, nullable) = match field {
+            None => (FieldType::String, true),
+            Some((_, field)) if matches!(field.ty, FieldType::Enum { .. }) => (FieldType::String, true),
+            Some((table, field)) => (field.ty, field.nullable || table.is_optional),
         };
         Expr { node: Node::Field(index), ty, nullable }
     }
 
+    /// The table that a qualifier names: exactly, or the first that differs in case alone.
+    pub(super) fn called(&self, qualifier: &ast::Ident) -> Option<Table<'a>> {
+        let exactly = self.tables.iter().find(|table| table.called.0 == qualifier.value);
+        exactly.or_else(|| self.tables.iter().find(|table| table.is_called(qualifier))).copied()
+    }
+
     /// The field of a nested record that `record.field` or `stream.record.field` names; the stream comes first.
-    pub(super) fn path(&self, parts: &[ast::Ident]) -> Option<usize> {
-        let find = |parts: &[ast::Ident]| match parts {
+    pub(super) fn path(&mut self, parts: &[ast::Ident]) -> Option<usize> {
+        let first = parts.first()?;
+        let find = |tables: &[Table<'_>], parts: &[ast::Ident]| match parts {
             [] | [_] => None,
-            parts => self.index_of(&joined(parts)).ok(),
+            parts => self.index_among(tables, &joined(parts)).ok(),
         };
-        match parts {
-            [stream, name] if self.select.is_called(stream) && self.index_of(name).is_ok() => None,
-            [stream, rest @ ..] if self.select.is_called(stream) => find(rest).or_else(|| find(parts)),
-            parts => find(parts),
-        }
+        let index = match (self.called(first), parts) {
+            (Some(table), [_, name]) if self.index_among(&[table], name).is_ok() => None,
+            (Some(table), [_, rest @ ..]) => find(&[table], rest).or_else(|| find(self.tables, parts)),
+            (_, parts) => find(self.tables, parts),
+        }?;
+        self.seen.push((index, Position::of(first.span.start)));
+        Some(index)
+    }
+
+    /// Whether one of the tables has a nested record of this name.
+    pub(super) fn has_group(&self, name: &str) -> bool {
+        self.tables.iter().any(|table| table.format.group(name).is_some())
     }
 
     pub(super) fn unknown_path(&self, parts: &[ast::Ident]) -> QueryError {
         let name = joined(parts);
         let at = Position::of(name.span.start);
-        self.unknown_column(&name, at)
+        unknown_column(self.tables, &name, at)
     }
 
-    /// The field of this name: exactly, or, for a name without quotes, the only one that differs in case alone.
+    /// The column of this name: exactly, or, for a name without quotes, the only one that differs in case alone.
     pub(super) fn index_of(&self, name: &ast::Ident) -> Result<usize, QueryError> {
-        if let Some(index) = self.format.field(&name.value) {
-            return Ok(index);
-        }
+        self.index_among(self.tables, name)
+    }
+
+    pub(super) fn column_name(&self, index: usize) -> String {
+        let table = self.tables.iter().rev().find(|table| table.from <= index);
+        table.map_or_else(String::new, |table| table.column_name(index - table.from).to_owned())
+    }
+
+    fn index_among(&self, tables: &[Table<'_>], name: &ast::Ident) -> Result<usize, QueryError> {
         let at = Position::of(name.span.start);
-        let fields = self.format.fields().iter().enumerate();
-        let mut alike = fields
-            .filter(|(_, field)| name.quote_style.is_none() && field.name.to_lowercase() == name.value.to_lowercase());
-        match (alike.next(), alike.next()) {
-            (Some((index, _)), None) => Ok(index),
-            (Some((_, first)), Some((_, second))) => {
-                let message = format!("`{}` may be `{}` or `{}`", name.value, first.name, second.name);
+        let found: Vec<(Table<'_>, bool, Vec<usize>)> = tables
+            .iter()
+            .map(|table| {
+                let (is_exact, alike) = table.alike(name);
+                (*table, is_exact, alike)
+            })
+            .collect();
+        let any_exact = found.iter().any(|(_, is_exact, _)| *is_exact);
+        let fitting = found.iter().filter(|(_, is_exact, _)| *is_exact == any_exact);
+        let mut fitting = fitting.flat_map(|(table, _, alike)| alike.iter().map(move |index| (table, *index)));
+        match (fitting.next(), fitting.next()) {
+            (Some((table, index)), None) => Ok(table.from + index),
+            (Some((first, a)), Some((second, b))) if first.from == second.from => {
+                let message =
+                    format!("`{}` may be `{}` or `{}`", name.value, first.column_name(a), first.column_name(b));
                 Err(QueryError::new(message, at).hint("write the name as it is, in double quotes"))
             }
-            _ => Err(self.unknown_column(name, at)),
+            (Some((first, a)), Some((second, b))) => {
+                let [first, second] = [(first, a), (second, b)]
+                    .map(|(table, at)| format!("{}.{}", table.called.0, table.column_name(at)));
+                let message = format!("`{}` may be `{first}` or `{second}`", name.value);
+                Err(QueryError::new(message, at).hint(format!("say which: {first} or {second}")))
+            }
+            _ => Err(unknown_column(tables, name, at)),
         }
-    }
-
-    fn unknown_column(&self, name: &ast::Ident, at: Option<Position>) -> QueryError {
-        let names: Vec<&str> = self.format.fields().iter().map(|field| field.name.as_str()).collect();
-        let mut hint = match nearest(&name.value, &names) {
-            Some(near) => format!("did you mean `{near}`? "),
-            None => format!("a text is written in single quotes: '{}'; ", name.value.replace('\'', "''")),
-        };
-        hint.push_str("known: ");
-        hint.push_str(&listed(&names));
-        QueryError::new(format!("stream {} has no column `{}`", self.select.stream(), name.value), at).hint(hint)
     }
 
     pub(super) fn wrong_qualifier(&self, qualifier: &ast::Ident, at: Option<Position>) -> QueryError {
-        let (name, _) = self.select.called();
+        let names: Vec<String> = self.tables.iter().map(|table| format!("`{}`", table.called.0)).collect();
         let message = format!("the query reads no stream that is called `{}`", qualifier.value);
-        QueryError::new(message, at).hint(format!("its columns may be qualified by `{name}`, or not at all"))
+        QueryError::new(message, at)
+            .hint(format!("its columns may be qualified by {}, or not at all", names.join(" or ")))
     }
 
     /// `` `dep_delay` is i64 ``, `'15' is a text`.
@@ -98,6 +174,25 @@ impl<'a> Binder<'a> {
         };
         format!("{} is {kind}", described(source))
     }
+}
+
+fn unknown_column(tables: &[Table<'_>], name: &ast::Ident, at: Option<Position>) -> QueryError {
+    let names: Vec<&str> =
+        tables.iter().flat_map(|table| table.format.fields()).map(|field| field.name.as_str()).collect();
+    let mut hint = match nearest(&name.value, &names) {
+        Some(near) => format!("did you mean `{near}`? "),
+        None => format!("a text is written in single quotes: '{}'; ", name.value.replace('\'', "''")),
+    };
+    hint.push_str("known: ");
+    hint.push_str(&listed(&names));
+    let message = match tables {
+        [table] => format!("stream {} has no column `{}`", table.name, name.value),
+        tables => {
+            let called: Vec<&str> = tables.iter().map(|table| table.called.0).collect();
+            format!("none of {} has a column `{}`", called.join(", "), name.value)
+        }
+    };
+    QueryError::new(message, at).hint(hint)
 }
 
 /// The names of nested records and of a field as one name; in quotes if one of them is.
@@ -149,7 +244,7 @@ fn described(source: &ast::Expr) -> String {
 }
 
 /// Where an expression begins in the text. Not recursive: chains may be long.
-pub(super) fn place(source: &ast::Expr) -> Option<Position> {
+pub(crate) fn place(source: &ast::Expr) -> Option<Position> {
     use ast::Expr as E;
     let mut source = source;
     loop {

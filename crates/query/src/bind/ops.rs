@@ -24,9 +24,7 @@ impl<'a> Binder<'a> {
             E::Identifier(name) => self.column(None, name)?,
             E::CompoundIdentifier(parts) => match (self.path(parts), &parts[..]) {
                 (Some(index), _) => self.field(index),
-                (None, [qualifier, name]) if self.format.group(&qualifier.value).is_none() => {
-                    self.column(Some(qualifier), name)?
-                }
+                (None, [qualifier, name]) if !self.has_group(&qualifier.value) => self.column(Some(qualifier), name)?,
                 (None, _) => return Err(self.unknown_path(parts)),
             },
             E::UnaryOp { op: UnaryOperator::Not, expr } => build::not(self.bind_condition(expr, "NOT")?),

@@ -243,7 +243,17 @@ fn join(common: FieldType, item: &Bound<'_>) -> Option<FieldType> {
         },
         _ => {}
     }
-    match (common, ty) {
+    joined(common, ty)
+}
+
+/// The type that holds the values of both; `None` if there is none.
+pub(crate) fn common_type(left: FieldType, right: FieldType) -> Option<FieldType> {
+    let exact = FieldType::Decimal { bytes: 16, scale: 0 };
+    joined(left, right).or((left.is_integer() && right.is_integer()).then_some(exact))
+}
+
+fn joined(left: FieldType, right: FieldType) -> Option<FieldType> {
+    match (left, right) {
         (left, right) if left == right => Some(left),
         (FieldType::Char(left), FieldType::Char(right)) => Some(FieldType::Char(left.max(right))),
         (left, right) if left.is_text() && right.is_text() => Some(FieldType::String),
@@ -282,7 +292,7 @@ fn join_integers(left: FieldType, right: FieldType) -> Option<FieldType> {
 }
 
 /// Whether there is a CAST from one type to another.
-pub(super) fn can_cast(from: FieldType, to: FieldType) -> bool {
+pub(crate) fn can_cast(from: FieldType, to: FieldType) -> bool {
     match (Class::of(from), Class::of(to)) {
         (Class::Number, Class::Number) => true,
         (Class::Number, Class::Bool) => from.is_integer(),

@@ -327,6 +327,12 @@ impl Interval {
         })
     }
 
+    /// Its nanoseconds, if it is as long at any time: it has no months.
+    pub(crate) fn fixed(self) -> Option<i64> {
+        let days = self.days.checked_mul(DAY).filter(|_| self.months == 0)?;
+        days.checked_add(self.nanoseconds)
+    }
+
     /// The time later by this: first the months, then the days, then the rest.
     fn after(self, time: i64) -> Option<i64> {
         let mut time = time;

@@ -9,7 +9,7 @@ use crate::managers::request::ChangeRequest;
 use crate::managers::spec::HandlerSpec;
 use crate::refusal::Stopped;
 use crossdock_format::Format;
-use crossdock_query::{Program, QueryError, Select, SlowPolicy, View};
+use crossdock_query::{Program, Query, QueryError, Select, SlowPolicy, View};
 
 /// A question about the rules, which nobody has asked for yet.
 #[derive(Clone, Debug)]
@@ -171,12 +171,19 @@ impl Access {
         }
         let mut inputs = spec.input_streams.clone();
         // One that cannot be read is refused by the managers, with its place.
-        if let Some(Ok(mut select)) = spec.sql.as_deref().map(crossdock_query::parse) {
-            if snapshot.find_stream(&mut select).is_err() {
-                // It could be any of several streams: only those that may change all may have it refused with their names.
-                return self.admit(caller, Action::Change).map(drop);
+        let found = match spec.sql.as_deref().map(crossdock_query::parse_query) {
+            Some(Ok(Query::Select(mut select))) => {
+                snapshot.find_stream(&mut select).map(|()| vec![select.stream().to_owned()])
             }
-            inputs.push(select.stream().to_owned());
+            Some(Ok(Query::Stateful(mut query))) => snapshot
+                .find_streams(&mut query)
+                .map(|()| query.streams().into_iter().map(str::to_owned).collect::<Vec<String>>()),
+            Some(Err(_)) | None => Ok(Vec::new()),
+        };
+        match found {
+            Ok(streams) => inputs.extend(streams),
+            // It could be any of several streams: only those that may change all may have it refused with their names.
+            Err(_) => return self.admit(caller, Action::Change).map(drop),
         }
         for input in inputs {
             let stream = snapshot.meant(&input).unwrap_or(input);
@@ -213,7 +220,10 @@ impl Access {
             Question::Mailbox(mailbox) => return Ok(plain(Action::Mailbox(mailbox))),
             Question::Subscribe(sql) => sql,
         };
-        let mut select = crossdock_query::parse_subscription(sql).map_err(|error| error.to_string())?;
+        let mut select = match crossdock_query::parse_query(sql).map_err(|error| error.to_string())? {
+            Query::Select(select) => select,
+            Query::Stateful(query) => return self.answer_stateful(caller, (query, info), snapshot),
+        };
         self.find_stream(caller, &mut select, snapshot).map_err(|error| error.to_string())?;
         let entry = snapshot.find(select.stream());
         let is_derived = entry.is_some_and(|entry| entry.made_by().is_some());

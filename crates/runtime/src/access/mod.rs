@@ -1,11 +1,12 @@
 //! The access rules at work: a request is checked against them where it is admitted, never a message. A refusal is counted, and is
 //! an event.
 //!
-//! `sessions` checks the requests of sessions, `handle` those of the control API.
+//! `sessions` checks the requests of sessions, `handle` those of the control API, `stateful` queries that read several streams.
 
 mod handle;
 pub(crate) mod refusals;
 mod sessions;
+mod stateful;
 
 use crate::catalog::Snapshot;
 use crate::managers::events::{About, Events};

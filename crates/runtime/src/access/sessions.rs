@@ -82,7 +82,7 @@ impl Context {
         }
         // The query may run elsewhere, over a stream of its own.
         let all = self.subscriptions.iter().map(|(_, subscription)| subscription);
-        let reads = all.filter(|subscription| subscription.asked().stream() == stream);
+        let reads = all.filter(|subscription| subscription.streams().any(|read| read == stream));
         let readers: BTreeSet<usize> = reads.map(Subscription::peer).collect();
         for peer in readers {
             if let Err(Refusal { message, .. }) = self.check_reader(peer, stream) {

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const MAX_PUBLISHERS: usize = 1024;
 /// Publishers that have ended and are remembered: a subscriber may not have heard of them yet.
 const MAX_ENDED: usize = 16;
+/// How often a position is read until no record is counted meanwhile. Counting takes a few instructions.
+const MAX_READINGS: u32 = 20;
 
 /// The activity of a stream.
 #[derive(Debug)]
@@ -23,6 +25,8 @@ pub(crate) struct Activity {
     /// Those among them that accept certain formats only.
     accepting: AtomicU32,
     records: AtomicU64,
+    /// The same with those that are just being counted, in `records` and for their publisher.
+    begun: AtomicU64,
     /// When the latest records came, in ns of the daemon's clock.
     latest_ns: AtomicU64,
     /// How often a publisher has come or gone.
@@ -64,6 +68,7 @@ impl Default for Activity {
             subscriptions: AtomicU32::new(0),
             accepting: AtomicU32::new(0),
             records: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
             latest_ns: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             known: Mutex::default(),
@@ -114,11 +119,32 @@ impl Activity {
         self.subscriptions.load(Ordering::Relaxed)
     }
 
-    /// Counts records that sessions published.
+    /// Counts records that are about to be given to the stream's readers, also in the count of their publication; `false` if the
+    /// publisher has a later session, and they may not be.
     #[inline]
-    pub(crate) fn note(&self, records: u64, now_ns: u64) {
-        self.records.fetch_add(records, Ordering::Relaxed);
+    #[must_use]
+    pub(crate) fn take(&self, records: u64, publication: Option<&TakenCount>, now_ns: u64) -> bool {
+        // A reader that sees one of the later changes sees those before it, too: `position` rests on that.
+        self.begun.fetch_add(records, Ordering::Relaxed);
+        if publication.is_some_and(|count| !count.add(records)) {
+            self.begun.fetch_sub(records, Ordering::Relaxed);
+            return false;
+        }
+        self.records.fetch_add(records, Ordering::Release);
         self.latest_ns.store(now_ns, Ordering::Relaxed);
+        true
+    }
+
+    /// Counts records that handlers made.
+    pub(crate) fn note(&self, records: u64, now_ns: u64) {
+        let is_counted = self.take(records, None, now_ns);
+        debug_assert!(is_counted, "no publication refuses them");
+    }
+
+    /// Records that were counted were found to be none, and are given to nobody.
+    pub(crate) fn untake(&self, records: u64) {
+        self.records.fetch_sub(records, Ordering::Relaxed);
+        self.begun.fetch_sub(records, Ordering::Relaxed);
     }
 
     /// Sessions that publish the stream.
@@ -164,15 +190,29 @@ impl Activity {
         (self.records.load(Ordering::Relaxed), self.changes.load(Ordering::Relaxed))
     }
 
-    /// How far the stream has come; what a query has left out is for its subscription to say.
-    pub(crate) fn position(&self) -> Position {
+    /// How far the stream has come, and whether the counts of the stream and of its publishers are of one moment: a context that counts
+    /// records may have been interrupted there. The records that a query has left out are for its subscription to add.
+    pub(crate) fn position(&self) -> (Position, bool) {
         let known = self.known();
         let (there, ended): (Vec<&Known>, Vec<&Known>) = known.iter().partition(|known| !known.ended);
         // With those that do not say who they are.
         let unlisted = self.publishers().saturating_sub(there.len().min(MAX_LISTED) as u32);
-        let publishers = there.into_iter().chain(ended).take(MAX_LISTED).map(Known::position).collect();
-        let passed = self.records.load(Ordering::Relaxed);
-        Position { epoch: self.epoch, passed, left_out: None, publishers, unlisted }
+        let listed: Vec<&Known> = there.into_iter().chain(ended).take(MAX_LISTED).collect();
+        let mut position = Position {
+            epoch: self.epoch,
+            passed: 0,
+            left_out: None,
+            publishers: Vec::with_capacity(listed.len()),
+            unlisted,
+        };
+        let is_exact = (0..MAX_READINGS).any(|_| {
+            position.passed = self.records.load(Ordering::Acquire);
+            position.publishers.clear();
+            position.publishers.extend(listed.iter().map(|known| known.position()));
+            // All that had been begun by now was in the first count already.
+            self.begun.load(Ordering::Relaxed) == position.passed
+        });
+        (position, is_exact)
     }
 
     fn known(&self) -> MutexGuard<'_, Vec<Known>> {
@@ -201,31 +241,60 @@ mod tests {
             taken
         };
         let (one, two) = (begin(1, 0), begin(2, 40));
-        assert!(one.count.add(5) && two.count.add(2));
-        activity.note(7, 1);
+        assert!(activity.take(5, Some(&one.count), 1) && activity.take(2, Some(&two.count), 1));
         activity.end_publication(&one);
-        let position = activity.position();
+        let position = activity.position().0;
         let listed: Vec<_> =
             position.publishers.iter().map(|p| (p.publisher.0, p.began, p.position, p.ended)).collect();
         assert_eq!((position.passed, listed), (7, vec![(id(2), 40, 42, false), (id(1), 0, 5, true)]));
         // It comes back: where it began at this daemon stays, and its session before ends nothing any more.
         let again = begin(1, 5);
         activity.end_publication(&one);
-        assert!(again.count.add(1));
-        let listed = activity.position().publishers;
+        assert!(activity.take(1, Some(&again.count), 1) && !activity.take(1, Some(&one.count), 1));
+        let listed = activity.position().0.publishers;
         assert!(
             listed.iter().any(|p| (p.publisher.0, p.began, p.position, p.ended) == (id(1), 0, 6, false)),
             "{listed:?}"
         );
         // The lists are bounded.
         let many: Vec<Taken> = (10..10 + 2 * MAX_PUBLISHERS as u128).map(|number| begin(number, 0)).collect();
-        let position = activity.position();
+        let position = activity.position().0;
         assert_eq!(
             (position.publishers.len(), position.unlisted as usize),
             (MAX_LISTED, 3 + 2 * MAX_PUBLISHERS - MAX_LISTED)
         );
         many.iter().for_each(|taken| activity.end_publication(taken));
-        assert_eq!(activity.position().publishers.len(), 2 + MAX_ENDED);
+        assert_eq!(activity.position().0.publishers.len(), 2 + MAX_ENDED);
         assert_ne!(Activity::default().epoch, activity.epoch);
+    }
+
+    #[test]
+    fn a_position_has_the_counts_of_one_moment() {
+        const TAKEN: u64 = 200_000;
+        let (activity, mut publications) = (Activity::default(), Publications::default());
+        let mut begin = |number| {
+            let of = Publication { publisher: PublisherId(number), first: 0 };
+            let taken = publications.resume("A", of, Instant::now());
+            activity.begin_publication(&taken);
+            taken
+        };
+        let publishers = [begin(1), begin(2)];
+        let passed = std::thread::scope(|scope| {
+            for publisher in &publishers {
+                let take = || (0..TAKEN).all(|_| activity.take(3, Some(&publisher.count), 1));
+                scope.spawn(move || assert!(take()));
+            }
+            let mut passed = 0;
+            while passed < 2 * 3 * TAKEN {
+                let (position, true) = activity.position() else { continue };
+                let of_publishers: u64 = position.publishers.iter().map(|publisher| publisher.position).sum();
+                assert_eq!(of_publishers, position.passed);
+                passed = position.passed;
+            }
+            passed
+        });
+        activity.untake(3);
+        assert_eq!((passed, activity.records().0), (2 * 3 * TAKEN, passed - 3));
+        assert_eq!(activity.position().0.passed, passed - 3);
     }
 }

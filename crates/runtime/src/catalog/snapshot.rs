@@ -8,7 +8,7 @@ use crate::refusal::refuse;
 use crossdock_control::conversions::Graph;
 use crossdock_format::registry::{Policy, RegistryError};
 use crossdock_format::{Format, FormatId};
-use crossdock_query::{QueryError, Select};
+use crossdock_query::{QueryError, Select, StatefulQuery};
 use crossdock_transport::FormatName;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -215,6 +215,20 @@ impl Snapshot {
             Some(entry) if !entry.formats().is_empty() => Ok(()),
             _ => select.find_stream(self.known_names()),
         }
+    }
+
+    /// Finds the streams that a query with state names: [`StatefulQuery::find_streams`].
+    ///
+    /// # Errors
+    /// Several streams differ from a name in case alone.
+    pub(crate) fn find_streams(&self, query: &mut StatefulQuery) -> Result<(), QueryError> {
+        let known: Vec<&str> = self.known_names().collect();
+        query.find_streams(known.iter().copied())
+    }
+
+    /// The newest format of each of these streams; none where one has no format yet.
+    pub(crate) fn newest_formats<'a>(&'a self, streams: &'a [String]) -> Option<Vec<(&'a str, &'a Format)>> {
+        streams.iter().map(|stream| Some((stream.as_str(), self.find(stream)?.formats().last()?))).collect()
     }
 
     /// The stream that a name in a command means: [`meant`], among the streams that have a format.

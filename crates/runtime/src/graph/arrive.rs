@@ -153,7 +153,8 @@ impl Graph {
             // The batches for one that comes from another context come with it.
             let is_coming = node.condition == Condition::Waiting && node.instances.is_empty();
             let mut inputs = node.inputs.iter().map(|input| self.has_more(node, input));
-            match !node.spill.is_empty() || inputs.clone().any(|has_more| has_more == Some(true)) {
+            match !node.spill.is_empty() || node.is_due_once() || inputs.clone().any(|has_more| has_more == Some(true))
+            {
                 true => return Some(1),
                 false if is_coming || inputs.any(|has_more| has_more.is_none()) => publishers = None,
                 false => {}
@@ -359,6 +360,9 @@ impl Graph {
             }
             port.set_ended(of_own, has_ended);
         }
+        if port.publishers == Some(0) {
+            port.losses_before = port.losses;
+        }
         let has_ended = port.publishers == Some(0);
         self.put_port_back(stream, port);
         if has_ended {
@@ -373,14 +377,14 @@ impl Graph {
         }
     }
 
-    /// Gives the end of a stream to nodes that read it here: to those that take only what is published here, or to the others.
+    /// Gives the end of a stream to nodes that read it here: to those that take only what is published here, or to the others; with how
+    /// many publishers were lost since it had none before.
     fn end_for_readers(&mut self, port: &Port, stream: u32, of_own: bool) {
+        let losses = port.losses - port.losses_before;
         for reader in port.readers.iter().filter(|reader| reader.reads_own == of_own) {
             let input = self.present_node_mut(reader.id).and_then(|node| node.input(stream));
             debug_assert!(input.is_some(), "a port's readers read its stream");
-            input
-                .into_iter()
-                .for_each(|input| input.queue.push_back(Item::End(Publishers { count: Some(0), losses: port.losses })));
+            input.into_iter().for_each(|input| input.queue.push_back(Item::End(Publishers { count: Some(0), losses })));
         }
     }
 

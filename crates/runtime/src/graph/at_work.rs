@@ -26,4 +26,7 @@ pub(super) struct Panics {
     /// How many routes do not panic next, and then how many do, for tests.
     #[cfg(test)]
     pub(super) wanted_in_routes: [u32; 2],
+    /// The same of updates of sessions' nodes.
+    #[cfg(test)]
+    pub(super) wanted_in_updates: [u32; 2],
 }

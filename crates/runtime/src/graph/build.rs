@@ -2,7 +2,7 @@
 
 use crate::graph::bounds::PIECE_BYTES;
 use crate::graph::edge::Queued;
-use crate::graph::node::Spill;
+use crate::graph::spill::{MAX_SPILL_BYTES, Spill};
 use crossdock_engine::Sink;
 use crossdock_mailbox::{Batch, Buffer, BufferMut, Pool, Selection, Slice, Span};
 use crossdock_transport::MAX_MESSAGE_BYTES;
@@ -140,7 +140,7 @@ impl BatchBuilder {
     #[inline]
     pub(crate) fn begin(&mut self, hint: usize, most: usize, longest: usize) {
         self.hint = hint.clamp(LEAST_BYTES, PIECE_BYTES);
-        (self.most, self.longest) = (most, longest);
+        (self.most, self.longest, self.spill.most) = (most, longest, MAX_SPILL_BYTES);
         (self.no_buffer, self.too_long, self.out_bytes) = (0, 0, 0);
     }
 

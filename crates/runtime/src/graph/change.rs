@@ -100,6 +100,9 @@ impl Part {
     }
 }
 
+/// The values of an instance's parameters: the stream and the format of what it takes, and the values.
+pub(crate) type NewValues = ((Option<u32>, u64), ParameterValues);
+
 /// Something small that takes effect between two batches, for one node.
 #[derive(Debug)]
 pub(crate) enum Op {
@@ -109,7 +112,7 @@ pub(crate) enum Op {
     Instance { node: NodeId, instance: Option<Instance> },
     /// Other values of a program's parameters, for the instances of these formats; `refused` counts those that did not
     /// take them.
-    Parameters { node: NodeId, values: Vec<(u64, ParameterValues)>, refused: u32 },
+    Parameters { node: NodeId, values: Vec<NewValues>, refused: u32 },
     /// A node's scheduling policy.
     Policy { node: NodeId, policy: SchedulingPolicy },
     /// The policy for batches of a stream for which the edge to a context has no room.
@@ -275,7 +278,10 @@ impl Graph {
                     // It has a place here since the commit.
                     let Some(here) = self.present_node_mut(node.id) else { continue };
                     here.arrive(node);
-                    here.makes().into_iter().for_each(|makes| self.settle_made(makes));
+                    here.due.listed_ns = u64::MAX;
+                    let (id, makes) = (here.id, here.makes());
+                    self.settle_due(id);
+                    makes.into_iter().for_each(|makes| self.settle_made(makes));
                 }
                 self.report(number, Report::Arrived { _before: nodes });
             }
@@ -388,12 +394,15 @@ impl Graph {
     }
 
     /// Puts a node in.
-    fn add(&mut self, node: Box<Node>) {
+    fn add(&mut self, mut node: Box<Node>) {
+        // It may have been listed at another context.
+        node.due.listed_ns = u64::MAX;
         let id = node.id;
         self.here.retain(|here| *here != id);
         self.here.push(id);
         let makes = node.makes();
         self.set_node(node);
+        self.settle_due(id);
         makes.into_iter().for_each(|makes| self.settle_made(makes));
     }
 
@@ -507,10 +516,7 @@ impl Graph {
         }
         let is_at_markers = node.inputs.iter().all(|input| input.is_held && input.is_marked);
         let may_be_early = match then.instances() {
-            Some(next) => {
-                let fits = |format| next.iter().any(|instance| instance.format == format) || !node.knows(format);
-                node.waiting_formats().all(fits)
-            }
+            Some(next) => node.may_leave_waiting_to(next),
             None => !matches!(then, Then::End),
         };
         let is_early = node.is_marked() && may_be_early;
@@ -545,6 +551,7 @@ impl Graph {
                 node.policy = *policy;
                 node.inputs.retain(|input| reads.contains(&input.stream));
                 self.set_node(node);
+                self.settle_due(id);
             }
         }
         let part = self.committed(change);
@@ -589,6 +596,7 @@ impl Graph {
                     part.gone.push(node);
                 } else {
                     self.set_node(node);
+                    self.settle_node(id);
                 }
             }
             for awaited in &part.awaited_nodes {
@@ -630,18 +638,21 @@ impl Graph {
         match op {
             Op::Restart { node, instances } => {
                 self.ordered(*node)?.exchange(instances, false);
+                self.settle_node(*node);
             }
-            Op::Instance { node, instance } => {
-                let node = self.ordered(*node)?;
+            Op::Instance { node: id, instance } => {
+                let id = *id;
+                let node = self.ordered(id)?;
                 node.forget_cost();
                 if let Some(new) = instance.take() {
-                    match node.instance(new.format) {
-                        Some(known) => *instance = Some(std::mem::replace(known, new)),
-                        None => node.instances.push(new),
-                    }
+                    *instance = node.put_instance(new);
                 }
+                self.settle_node(id);
             }
-            Op::Parameters { node, values, refused } => *refused = set_parameters(self.ordered(*node)?, values),
+            Op::Parameters { node, values, refused } => {
+                *refused = set_parameters(self.ordered(*node)?, values);
+                self.settle_node(*node);
+            }
             Op::Policy { node, policy } => self.ordered(*node)?.policy = *policy,
             Op::Overflow { stream, to, overflow } => {
                 // A change that was committed meanwhile may have ended the edge.
@@ -654,7 +665,10 @@ impl Graph {
                 }
             }
             Op::Limit(batches) => self.limit_queues(*batches),
-            Op::Fail { node } => self.ordered(*node)?.condition = Condition::Failed,
+            Op::Fail { node } => {
+                self.ordered(*node)?.condition = Condition::Failed;
+                self.settle_node(*node);
+            }
             #[cfg(any(test, feature = "bench"))]
             Op::Hold { node, is_held } => {
                 self.ordered(*node)?.condition = if *is_held { Condition::Waiting } else { Condition::Running };
@@ -688,11 +702,11 @@ impl Order {
 }
 
 /// Exchanges the values of a node's parameters for `values`; returns the number of instances that did not take them.
-fn set_parameters(node: &mut Node, values: &mut [(u64, ParameterValues)]) -> u32 {
+fn set_parameters(node: &mut Node, values: &mut [NewValues]) -> u32 {
     let mut refused = 0;
     node.forget_cost();
-    for (format, values) in values {
-        let handler = node.instance(*format).and_then(|instance| instance.handler.as_mut());
+    for ((stream, format), values) in values {
+        let handler = node.instance(*stream, *format).and_then(|instance| instance.handler.as_mut());
         refused += u32::from(!handler.is_some_and(|handler| handler.set_parameters(values)));
     }
     refused

@@ -156,14 +156,15 @@ impl Graph {
         for (format, take) in takes.iter().chain(&left) {
             let at = instances.iter().position(|instance| instance.format == *format);
             let known = at.filter(|_| before.contains(&(*format, *take))).map(|at| instances.swap_remove(at));
-            let unchanged = || Instance { format: *format, handler: Some(Box::new(Unchanged)), output: *format };
+            let unchanged =
+                || Instance { stream: None, format: *format, handler: Some(Box::new(Unchanged)), output: *format };
             let instance = known.or_else(|| match take {
                 Take::Convert(chain) => stock.take(*chain),
                 Take::Direct | Take::Hold | Take::Refuse => Some(unchanged()),
             });
             node.instances.extend(instance);
         }
-        let has_all = takes.iter().all(|(format, _)| node.knows(*format));
+        let has_all = takes.iter().all(|(format, _)| node.instances.iter().any(|instance| instance.format == *format));
         debug_assert!(has_all, "there is a handler for each route that is new");
         node.out_bytes_per_record = None;
         let is_fed = !takes.is_empty();

@@ -140,6 +140,15 @@ pub(crate) struct NodeGauges {
     pub(crate) bytes_in: Gauge,
     pub(crate) bytes_out: Gauge,
     pub(crate) row_errors: Gauge,
+    /// Records that its handler took into state, and those that came too late for it.
+    pub(crate) taken: Gauge,
+    pub(crate) late: Gauge,
+    /// Keys, groups and rows that its handler had to forget for want of room.
+    pub(crate) forgotten: Gauge,
+    /// Rows between the stages of its query that could not be computed further.
+    pub(crate) stage_errors: Gauge,
+    /// The bytes that its state takes.
+    pub(crate) state_bytes: Gauge,
     /// Of the batches whose processor time was measured: records, number, and ns.
     pub(crate) timed_records: Gauge,
     pub(crate) timed_batches: Gauge,
@@ -179,6 +188,11 @@ impl Default for NodeGauges {
             bytes_in: Gauge::default(),
             bytes_out: Gauge::default(),
             row_errors: Gauge::default(),
+            taken: Gauge::default(),
+            late: Gauge::default(),
+            forgotten: Gauge::default(),
+            stage_errors: Gauge::default(),
+            state_bytes: Gauge::default(),
             timed_records: Gauge::default(),
             timed_batches: Gauge::default(),
             timed_ns: Gauge::default(),
@@ -216,10 +230,14 @@ impl NodeGauges {
         self.dropped.iter().map(Gauge::get).sum()
     }
 
-    /// Counts what a run of a query has filtered out; its row errors, which are yet to be counted.
+    /// Counts what a run has filtered out, taken into state, found too late and forgotten; its row errors, which are yet to be counted.
     #[inline]
-    pub(crate) fn note_filtered(&self, before: &HandlerCounters, after: &HandlerCounters) -> u64 {
+    pub(crate) fn note_counts(&self, before: &HandlerCounters, after: &HandlerCounters) -> u64 {
         self.filtered.add(after.filtered_since(before));
+        self.taken.add(after.taken.wrapping_sub(before.taken));
+        self.late.add(after.late.wrapping_sub(before.late));
+        self.forgotten.add(after.forgotten.wrapping_sub(before.forgotten));
+        self.stage_errors.add(after.stage_errors.wrapping_sub(before.stage_errors));
         after.row_errors.wrapping_sub(before.row_errors)
     }
 

@@ -15,6 +15,7 @@ pub(crate) mod bounds;
 pub(crate) mod build;
 pub(crate) mod change;
 pub(crate) mod convert;
+mod due;
 pub(crate) mod edge;
 pub(crate) mod gauges;
 mod hold;
@@ -24,10 +25,13 @@ mod recover;
 pub(crate) mod run;
 mod serve;
 pub(crate) mod session;
+mod shared;
 mod shed;
 pub(crate) mod slow;
+pub(crate) mod spill;
 #[cfg(test)]
 mod tests;
+mod timed;
 
 pub(crate) use serve::Graph;
 

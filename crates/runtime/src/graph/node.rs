@@ -3,22 +3,21 @@
 
 use crate::graph::NodeId;
 use crate::graph::bounds::{MOST_LONG, is_long};
+use crate::graph::due::Due;
 use crate::graph::edge::{Item, Publishers, Queued};
 use crate::graph::gauges::{Loss, NodeGauges};
 use crate::graph::slow::Slow;
+use crate::graph::spill::Spill;
 use crossdock_engine::Handler;
 use crossdock_mailbox::Batch;
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// The weight of a new measurement in the mean.
 pub(super) const NEWER: f32 = 0.25;
 /// How long a node may go on without a break when it has not used its limit before, in ns of the limit.
 const BURST_NS: u64 = 10_000_000;
-/// Most bytes of output that wait in a node for buffers: a handler whose output does not end must not take all memory.
-pub(super) const MAX_SPILL_BYTES: usize = 16 << 20;
 /// Time that one run may take on a g-core, by what its records took before, in ns: changes wait for its end.
 const LONGEST_RUN_NS: f32 = 50_000_000.0;
 /// A single run uses up no more than this, in ns: then a node at a limit of next to nothing goes on.
@@ -42,8 +41,10 @@ impl RunTime {
     }
 }
 
-/// The entry for one format.
+/// The entry for one format, of one stream or of any.
 pub(crate) struct Instance {
+    /// The stream whose records it takes, by number; `None`: those of any that the node reads.
+    pub(crate) stream: Option<u32>,
     /// The format of the records that come in, by id.
     pub(crate) format: u64,
     /// The handler with its state; absent where the program does not fit the format, while it runs, and after a fault.
@@ -55,7 +56,21 @@ pub(crate) struct Instance {
 impl std::fmt::Debug for Instance {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let is_there = self.handler.is_some();
-        write!(f, "Instance {{ format: {:x}, output: {:x}, is_there: {is_there} }}", self.format, self.output)
+        let Instance { stream, format, output, .. } = self;
+        write!(f, "Instance {{ stream: {stream:?}, format: {format:x}, output: {output:x}, is_there: {is_there} }}")
+    }
+}
+
+impl Instance {
+    /// Whether it is for records of a format that come by a stream.
+    #[inline]
+    pub(crate) fn takes(&self, stream: u32, format: u64) -> bool {
+        self.format == format && self.stream.is_none_or(|of| of == stream)
+    }
+
+    /// Whether both are for the same records.
+    pub(crate) fn is_like(&self, other: &Instance) -> bool {
+        (self.stream, self.format) == (other.stream, other.format)
     }
 }
 
@@ -245,48 +260,6 @@ impl Input {
     }
 }
 
-/// Output that found no buffer, in order: it leaves before the node runs again.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Spill {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) ends: Vec<usize>,
-    /// The format of the records.
-    pub(crate) format: u64,
-}
-
-impl Spill {
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
-    }
-
-    /// Takes a record; false where it has no room for it.
-    pub(crate) fn push(&mut self, record: &[u8]) -> bool {
-        let has_room = self.bytes.len() + record.len() <= MAX_SPILL_BYTES;
-        if has_room {
-            self.bytes.extend_from_slice(record);
-            self.ends.push(self.bytes.len());
-        }
-        has_room
-    }
-
-    /// The length of the record that leaves first, in bytes; 0 if there is none.
-    #[inline]
-    pub(crate) fn first_bytes(&self) -> usize {
-        self.ends.first().copied().unwrap_or(0)
-    }
-
-    pub(crate) fn rows(&self) -> impl Iterator<Item = &[u8]> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).filter_map(|(start, end)| self.bytes.get(start..*end))
-    }
-}
-
 /// Whether the node of a session, or one that converts for sessions, has its turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Turn {
@@ -375,8 +348,12 @@ pub(crate) enum Destination {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) id: NodeId,
-    /// Its handler, once for each format.
+    /// Its handler, once for each format, or for each of a stream.
     pub(crate) instances: Vec<Instance>,
+    /// Which instance has the state, where they share one.
+    pub(super) holder: Option<usize>,
+    /// When it is to run though nothing comes, and when its context looks for that, in ns of the contexts' clock.
+    pub(super) due: Due,
     pub(crate) destination: Destination,
     pub(crate) inputs: Vec<Input>,
     /// Whether it takes only what is published or made at its own context: it is a replica, and others are at other contexts.
@@ -420,6 +397,8 @@ impl Node {
         Node {
             id,
             instances,
+            holder: None,
+            due: Due::default(),
             destination,
             inputs: reads.iter().map(|stream| Input::new(*stream)).collect(),
             reads_own: false,
@@ -479,16 +458,22 @@ impl Node {
         if let Destination::Convert(end) = &mut self.destination { Some(end) } else { None }
     }
 
-    /// The instance for a format, if there is one.
+    /// The instance for exactly this stream, or for any, and this format, if there is one.
     #[inline]
-    pub(crate) fn instance(&mut self, format: u64) -> Option<&mut Instance> {
-        self.instances.iter_mut().find(|instance| instance.format == format)
+    pub(crate) fn instance(&mut self, stream: Option<u32>, format: u64) -> Option<&mut Instance> {
+        self.instances.iter_mut().find(|instance| (instance.stream, instance.format) == (stream, format))
     }
 
-    /// Whether a batch of this format can be worked on; otherwise it waits until an instance for it was added.
+    /// The place of the instance for records of a format that come by a stream.
     #[inline]
-    pub(crate) fn knows(&self, format: u64) -> bool {
-        self.instances.iter().any(|instance| instance.format == format)
+    pub(super) fn place_for(&self, stream: u32, format: u64) -> Option<usize> {
+        self.instances.iter().position(|instance| instance.takes(stream, format))
+    }
+
+    /// Whether a batch of this stream and format can be worked on; otherwise it waits until an instance for it was added.
+    #[inline]
+    pub(crate) fn knows(&self, stream: u32, format: u64) -> bool {
+        self.instances.iter().any(|instance| instance.takes(stream, format))
     }
 
     /// The input from a stream.
@@ -520,7 +505,7 @@ impl Node {
             let is_known = match input.queue.front() {
                 None => continue,
                 Some(Item::Batch(batch)) => {
-                    drops || self.instances.iter().any(|instance| instance.format == batch.format)
+                    drops || self.instances.iter().any(|instance| instance.takes(input.stream, batch.format))
                 }
                 // A held record becomes a batch before it is its turn.
                 Some(Item::Held(_)) => false,
@@ -580,16 +565,27 @@ impl Node {
 
     /// Whether a batch waits for the instance of its format.
     pub(crate) fn awaits_instance(&self) -> bool {
-        let fronts = self.inputs.iter().filter(|input| !input.is_held).filter_map(|input| input.queue.front());
-        fronts
-            .filter_map(|item| if let Item::Batch(batch) = item { Some(batch) } else { None })
-            .any(|b| !self.knows(b.format))
+        let is_unknown = |input: &Input| match input.queue.front() {
+            Some(Item::Batch(batch)) => !self.knows(input.stream, batch.format),
+            _ => false,
+        };
+        self.inputs.iter().any(|input| !input.is_held && is_unknown(input))
     }
 
     /// The formats of the batches that wait for it, and of the records that it keeps for a slow subscriber.
     pub(crate) fn waiting_formats(&self) -> impl Iterator<Item = u64> {
         let items = self.inputs.iter().flat_map(|input| &input.queue);
         items.filter_map(Item::format).chain(self.slow().into_iter().flat_map(Slow::formats))
+    }
+
+    /// Whether each batch that waits for it can be worked on by its next version, if it can now.
+    pub(crate) fn may_leave_waiting_to(&self, next: &[Instance]) -> bool {
+        let fits = |stream: u32, format: u64| {
+            next.iter().any(|instance| instance.takes(stream, format)) || !self.knows(stream, format)
+        };
+        let formats =
+            |input: &Input| input.queue.iter().filter_map(Item::format).all(|format| fits(input.stream, format));
+        self.inputs.iter().all(formats)
     }
 
     /// Whether each input that had to bring a marker has brought it.
@@ -613,6 +609,7 @@ impl Node {
             true => self.gauges.faults.add(1),
             false => self.note_fault(),
         }
+        self.note_state();
     }
 
     /// It changes when it has come to the markers of a change.
@@ -627,23 +624,18 @@ impl Node {
     /// Exchanges its instances for new ones; the old ones are in `instances` then. Returns the number of states that were
     /// lost.
     pub(crate) fn exchange(&mut self, instances: &mut Vec<Instance>, keeps_state: bool) -> u32 {
+        let holder = self.state_holder();
         std::mem::swap(&mut self.instances, instances);
         // The next version may make more.
         self.out_bytes_per_record = None;
         self.forget_cost();
-        let mut lost = 0;
-        for before in instances {
-            let after = self.instances.iter_mut().find(|instance| instance.format == before.format);
-            let handlers = before.handler.as_mut().zip(after.and_then(|after| after.handler.as_mut()));
-            // Without a handler before or now, or where the state is not kept, the next version begins anew.
-            let Some((before, after)) = handlers.filter(|_| keeps_state) else { continue };
-            // A panic of a user's handler while it hands its state over must not end the context.
-            let hand_over = || before.hand_over().map(|state| after.take_over(state).is_ok());
-            lost += u32::from(!matches!(catch_unwind(AssertUnwindSafe(hand_over)), Ok(None | Some(true))));
-        }
+        (self.holder, self.due.at_ns) = (None, u64::MAX);
+        // Where the state is not kept, the next version begins anew.
+        let lost = if keeps_state { self.take_states(instances, holder) } else { 0 };
         if matches!(self.condition, Condition::Failed | Condition::Restarting) {
             self.condition = Condition::Running;
         }
+        self.note_state();
         lost
     }
 
@@ -668,6 +660,7 @@ impl Node {
     pub(crate) fn arrive(&mut self, before: &mut Node) {
         debug_assert!(self.instances.is_empty(), "its instances come with it");
         std::mem::swap(&mut self.instances, &mut before.instances);
+        self.holder = before.holder;
         for old in &mut before.inputs {
             // A stream that it no longer reads has brought nothing behind its marker.
             let Some(input) = self.inputs.iter_mut().find(|input| input.stream == old.stream) else { continue };
@@ -684,7 +677,7 @@ impl Node {
 
     /// Drops and counts what waits for it; returns the number of records.
     pub(crate) fn drop_waiting(&mut self) -> u64 {
-        let spilled = self.spill.ends.len() as u64;
+        let spilled = self.spill.waiting() as u64;
         self.spill.clear();
         let records = spilled + self.inputs.iter_mut().map(Input::drain).sum::<u64>();
         self.gauges.lose(Loss::Removed, records);

@@ -65,6 +65,8 @@ pub(crate) struct Port {
     pub(crate) publishers: Option<u32>,
     /// Publishers that have gone without having finished since the port is there, as far as that has come here.
     pub(crate) losses: u32,
+    /// Those of them before the stream had no publisher last.
+    pub(crate) losses_before: u32,
     /// Whether nothing has changed since that could make it another number.
     pub(crate) is_settled: bool,
     /// Publishers that have stopped and are not yet reported to sessions.

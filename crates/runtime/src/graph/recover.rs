@@ -111,6 +111,7 @@ impl Graph {
             node.gauges.records_in.add(after);
             node.gauges.lose(Loss::Failed, records + after);
             node.fail();
+            self.settle_node(id);
         }
         Some((id, records + after))
     }
@@ -160,16 +161,22 @@ impl Graph {
         self.panics.wanted_in_routes = [good, bad];
     }
 
+    /// Behind the next `good` updates of sessions' nodes, `bad` ones panic.
+    #[cfg(test)]
+    pub(crate) fn panic_in_updates(&mut self, good: u32, bad: u32) {
+        self.panics.wanted_in_updates = [good, bad];
+    }
+
     /// Panics if a test wants that.
     #[cfg(test)]
     pub(super) fn panic_in_route_if_wanted(&mut self) {
-        let [good, bad] = &mut self.panics.wanted_in_routes;
-        if *good > 0 {
-            *good -= 1;
-        } else if *bad > 0 {
-            *bad -= 1;
-            resume_unwind(Box::new("as the test wants"));
-        }
+        panic_behind(&mut self.panics.wanted_in_routes);
+    }
+
+    /// Panics if a test wants that.
+    #[cfg(test)]
+    pub(super) fn panic_in_update_if_wanted(&mut self) {
+        panic_behind(&mut self.panics.wanted_in_updates);
     }
 
     /// Panics if a test wants that.
@@ -214,5 +221,16 @@ impl Graph {
         let changes = self.commits.iter().map(|commit| commit.part.change);
         self.orders.steps.extend(changes.map(ChangeStep::TakeEffect));
         self.orders.steps.push_back(ChangeStep::Report);
+    }
+}
+
+/// Panics where `good` calls have passed and `bad` ones are left.
+#[cfg(test)]
+fn panic_behind([good, bad]: &mut [u32; 2]) {
+    if *good > 0 {
+        *good -= 1;
+    } else if *bad > 0 {
+        *bad -= 1;
+        resume_unwind(Box::new("as the test wants"));
     }
 }

@@ -7,9 +7,10 @@ use crate::graph::bounds::PIECE_BYTES;
 use crate::graph::build::{Workspace, longest_made};
 use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::Loss;
-use crate::graph::node::{Condition, Destination, MAX_SPILL_BYTES, NEWER, Node, RunTime, Spill};
+use crate::graph::node::{Condition, Destination, Input, NEWER, Node, RunTime};
 use crate::graph::serve::{Graph, Next};
 use crate::graph::session::{Egress, Sent, SessionRun};
+use crate::graph::spill::{MAX_SPILL_BYTES, MAX_STATE_SPILL_BYTES};
 use crossdock_control::load::HANDING_NS_PER_BATCH;
 use crossdock_device::thread_time_ns;
 use crossdock_engine::{Handler, HandlerCounters, Sink, Verdict};
@@ -17,7 +18,7 @@ use crossdock_format::MAX_FIXED_BYTES;
 use crossdock_mailbox::{Batch, Selection};
 use crossdock_transport::MAX_MESSAGE_BYTES;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The time of one batch in `MEASURED_EVERY` is measured, and that of every batch that is expected to take at least `LONG_NS`. Of the
 /// long ones it is the processor time; the others are hardly ever interrupted, and a system call would take as long as they.
@@ -38,6 +39,9 @@ const GROWTH: usize = 4;
 const STEPS: u64 = 16;
 /// Batches that one run may make at most, so that its output does not take all buffers.
 const MOST_MADE: usize = 16;
+/// Records of a run of a handler with state, where it is not known how much it may make of one: what is made beyond the room of its
+/// output is kept, up to a bound.
+const STATE_RECORDS: usize = 64;
 
 /// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +63,14 @@ pub(crate) struct Job {
     /// Records among them that sampling leaves out.
     left_out: u64,
     handler: Box<dyn Handler>,
-    /// The format of the records that it makes, by id.
+    /// The place of its instance, and the format of the records that it makes, by id.
+    at: usize,
     output: u64,
+    /// The batch's input; of no meaning where it runs because it is due.
     input: usize,
+    /// The time, in ns since 1970, where the handler wants it; then the records that it made of that, and their bytes.
+    time_ns: Option<u64>,
+    made_by_time: (usize, usize),
     /// The batches that its output has room for, and the longest record that it may make, in bytes.
     room: usize,
     longest: usize,
@@ -114,7 +123,50 @@ impl Job {
     pub(crate) fn run(&mut self, ws: &mut Workspace) -> (Outcome, Option<f32>) {
         let share = self.records() as usize * self.batch.payload_bytes() / self.batch.len().max(1);
         ws.builder.begin(share, self.room, self.longest);
-        self.measured(ws, |job, selection, ws| process(&mut *job.handler, &job.batch, selection, &mut ws.sink()))
+        if self.handler.shares_state() {
+            ws.builder.spill.most = MAX_STATE_SPILL_BYTES;
+        }
+        self.measured(ws, |job, selection, ws| match job.time_ns {
+            None => process(&mut *job.handler, &job.batch, selection, &mut ws.sink()),
+            Some(time_ns) if job.batch.is_empty() => job.make_due(time_ns, ws),
+            Some(time_ns) => job.process_at(time_ns, selection, ws),
+        })
+    }
+
+    /// Has the handler make what is due, one time after the other: as far as its output has room, and within the time of a run.
+    fn make_due(&mut self, time_ns: u64, ws: &mut Workspace) -> Outcome {
+        let (began, most) = (Instant::now(), Duration::from_nanos(self.most.ns() as u64));
+        let (handler, mut at_ns) = (&mut *self.handler, 0);
+        while at_ns < time_ns && ws.builder.spill.is_empty() && (at_ns == 0 || began.elapsed() < most) {
+            let sink = &mut ws.sink();
+            let step = || {
+                let next_ns = handler.due_ns().filter(|due_ns| *due_ns > at_ns).unwrap_or(time_ns).min(time_ns);
+                (next_ns, handler.advance(next_ns, sink))
+            };
+            let Ok((next_ns, made)) = catch_unwind(AssertUnwindSafe(step)) else { return Outcome::Panicked };
+            at_ns = next_ns;
+            self.made_by_time.0 += made;
+        }
+        self.made_by_time.1 = ws.builder.out_bytes;
+        Outcome::Made
+    }
+
+    /// Gives the handler the time, and has it work on the batch.
+    fn process_at(&mut self, time_ns: u64, selection: &mut Selection, ws: &mut Workspace) -> Outcome {
+        let (handler, sink) = (&mut *self.handler, &mut ws.sink());
+        let Ok(made) = catch_unwind(AssertUnwindSafe(|| handler.advance(time_ns, sink))) else {
+            return Outcome::Panicked;
+        };
+        self.made_by_time = (made, ws.builder.out_bytes);
+        let mut sink = ws.sink();
+        match process(handler, &self.batch, selection, &mut sink) {
+            // Work that was due goes before it.
+            Outcome::Whole if made > 0 => {
+                selection.iter().for_each(|index| sink.push(self.batch.record(index)));
+                Outcome::Made
+            }
+            outcome => outcome,
+        }
     }
 
     /// The same for a subscription's query; its output is in the session's queue then.
@@ -165,7 +217,8 @@ impl Graph {
                 let is_open = |graph: &Graph, at: usize| {
                     graph.node(id).is_some_and(|node| {
                         let input = &node.inputs[at];
-                        input.queue.is_empty() && !input.is_held && node.knows(batch.format)
+                        let is_next = input.queue.is_empty() && !node.due.has_come(graph.now_ns);
+                        is_next && !input.is_held && node.knows(stream, batch.format)
                     })
                 };
                 match at {
@@ -182,14 +235,22 @@ impl Graph {
                 }
                 continue;
             }
+            let due_goes_first = self.due_goes_first();
+            if due_goes_first && let Some(job) = self.next_due(most, ws) {
+                return Some(job);
+            }
             let Next { node: id, input, item, done } = match self.next_waiting(ws) {
                 Some(next) => next,
-                None if self.ready.is_empty() => return None,
+                None if self.ready.is_empty() => return if due_goes_first { None } else { self.next_due(most, ws) },
                 None => continue,
             };
             match item {
                 // With the last of those that it reads, its own stream has ended.
-                Item::End(_) => {
+                Item::End(publishers) => {
+                    // One that was lost may come back, and go on.
+                    if publishers.losses == 0 {
+                        self.end_input(id, input);
+                    }
                     let makes = self.present_node(id).and_then(Node::makes);
                     makes.into_iter().for_each(|makes| self.settle_made(makes));
                 }
@@ -247,21 +308,17 @@ impl Graph {
         let (one_in, room) = (self.shedder.one_in(), room.min(MOST_MADE));
         let mut node = self.lift(id)?;
         self.at_work = Some(AtWork { node: id, records: 0, after: (batch.len() - done) as u64 });
-        let why = match node.condition {
-            Condition::Failed => Loss::Failed,
-            Condition::Ending => Loss::Removed,
-            _ => Loss::Unreadable,
+        let runs = match (node.condition, node.inputs.get(input)) {
+            (Condition::Failed | Condition::Ending, _) | (_, None) => None,
+            (_, Some(Input { stream, .. })) => node.take_handler(*stream, batch.format),
         };
-        let runs = match node.condition {
-            Condition::Failed | Condition::Ending => None,
-            _ => node.instance(batch.format).and_then(|instance| Some((instance.handler.take()?, instance.output))),
-        };
-        let longest = runs.as_ref().map_or(0, |(handler, _)| longest(&**handler, &batch));
+        let longest = runs.as_ref().map_or(0, |(handler, ..)| longest(&**handler, &batch));
         let upto = match &runs {
-            Some((handler, _)) => {
+            Some((handler, ..)) => {
                 // Longer records are not taken.
                 let fitting = |bytes: usize| MAX_SPILL_BYTES / bytes.clamp(1, longest);
-                let fitting = handler.most_out_bytes().map_or(usize::MAX, fitting);
+                let unknown = if handler.shares_state() { STATE_RECORDS } else { usize::MAX };
+                let fitting = handler.most_out_bytes().map_or(unknown, fitting);
                 let soon = soon_done(&node, most);
                 portion(&node, &batch, done, room, ws).min(done.saturating_add(fitting.min(soon)))
             }
@@ -269,18 +326,21 @@ impl Graph {
         };
         self.note_arrival(&node, &batch, (done, upto));
         self.at_work = Some(AtWork { node: id, records: (upto - done) as u64, after: (batch.len() - upto) as u64 });
-        let Some((handler, output)) = runs else {
-            node.gauges.lose(why, (upto - done) as u64);
+        let Some((handler, at, output)) = runs else {
+            node.gauges.lose(loss_without_handler(node.condition), (upto - done) as u64);
             ws.spares.keep_queued(batch);
             self.set_node(node);
             self.at_work = None;
+            // It may have failed just now.
+            self.settle_node(id);
             return None;
         };
         let left_out = choose(&mut node, one_in, (done, upto), batch.len(), &mut ws.selection);
         let began = begun(&mut node, upto - done);
-        let mut is_timed = began.is_some();
-        // Queries and conversions run where the network is served, outside of the slice.
+        let (mut is_timed, mut time_ns) = (began.is_some(), None);
+        // Queries and conversions run where the network is served, outside of the slice, and depend on no time.
         if node.makes().is_some() {
+            time_ns = handler.wants_time().then(|| self.time_ns());
             is_timed |= upto - done >= TIMED_RECORDS;
             self.gauges.stuck_after_ns.set(node.policy.stuck_after_ns);
             self.gauges.running.set(u64::from(id.0) + 1);
@@ -293,8 +353,11 @@ impl Graph {
             part,
             left_out,
             handler,
+            at,
             output,
             input,
+            time_ns,
+            made_by_time: (0, 0),
             room,
             longest,
             most,
@@ -304,6 +367,46 @@ impl Graph {
             sent,
         };
         Some(job)
+    }
+
+    /// Takes out what is needed to run a node because it is due.
+    pub(super) fn begin_due(&mut self, id: NodeId, most: RunTime, ws: &mut Workspace) -> Option<Job> {
+        let (time_ns, room) = (self.time_ns(), self.room_of(id).min(MOST_MADE));
+        let mut node = self.lift(id)?;
+        let place = node.due_place(time_ns);
+        let taken = place.and_then(|at| {
+            let instance = node.instances.get_mut(at)?;
+            Some((at, instance.handler.take()?, instance.output))
+        });
+        if taken.is_some() {
+            self.at_work = Some(AtWork { node: id, records: 0, after: 0 });
+            self.gauges.stuck_after_ns.set(node.policy.stuck_after_ns);
+            self.gauges.running.set(u64::from(id.0) + 1);
+        }
+        self.set_node(node);
+        let (at, handler, output) = taken?;
+        let batch = Queued::Own(ws.spares.take());
+        let longest = longest(&*handler, &batch);
+        ws.selection.select_all(0);
+        Some(Job {
+            node: id,
+            batch,
+            part: (0, 0),
+            left_out: 0,
+            handler,
+            at,
+            output,
+            input: usize::MAX,
+            time_ns: Some(time_ns),
+            made_by_time: (0, 0),
+            room,
+            longest,
+            most,
+            is_timed: true,
+            began: Some(Began::now(true)),
+            before: HandlerCounters::default(),
+            sent: None,
+        })
     }
 
     fn note_arrival(&self, node: &Node, batch: &Batch, (from, upto): (usize, usize)) {
@@ -340,30 +443,42 @@ impl Graph {
         // If it took far longer than it is known to, others may have had the processor meanwhile.
         let mut took = ns.unwrap_or(expected).min(expected.max(LONG_NS));
         if outcome == Outcome::Panicked {
+            let id = node.id;
             note_panic(&mut node, job, ws);
             self.set_node(node);
             self.at_work = None;
+            self.settle_node(id);
             return took + BATCH_NS;
         }
-        let row_errors = node.gauges.note_filtered(&job.before, &job.handler.counters());
+        let row_errors = node.gauges.note_counts(&job.before, &job.handler.counters());
+        if is_handler {
+            node.gauges.state_bytes.set(job.handler.state_bytes() as u64);
+        }
         if row_errors > 0 {
             node.gauges.note_row_errors(row_errors, &mut *job.handler);
         }
         if job.left_out > 0 {
             node.gauges.lose(Loss::Sampled, job.left_out);
         }
-        let (began, most) = (job.began.take(), job.most);
+        let (began, most, id) = (job.began.take(), job.most, job.node);
+        // Whether it ran for its time only, and whether it made nothing then.
+        let (wants_time, is_due, is_idle) =
+            (job.time_ns.is_some(), records == 0, records + job.made_by_time.0 as u64 == 0);
         if is_handler && job.part.1 == job.batch.len() && job.batch.since_ns > 0 {
             let since_ns = job.batch.since_ns;
             self.gauges.batch_latency.note((self.now_ns + took as u64).saturating_sub(since_ns), 1);
         }
         self.settle(&mut node, job, outcome == Outcome::Whole, ws);
         let measured_ns = began.as_ref().and_then(|began| began.took_ns(self.clock_ns));
-        // One that took longer than was expected is measured again, in processor time.
-        node.may_be_long = began.is_some() && measured_ns.is_none();
+        if !is_due {
+            // One that took longer than was expected is measured again, in processor time.
+            node.may_be_long = began.is_some() && measured_ns.is_none();
+        }
         if let Some(ns) = measured_ns {
             took = took.max(ns as f32 - BATCH_NS);
-            note_time(&mut node, records, ns, most);
+            if !is_due {
+                note_time(&mut node, records, ns, most);
+            }
         }
         let took_ns = measured_ns.unwrap_or(expected as u64);
         node.gauges.busy_ns.add(took_ns);
@@ -376,18 +491,20 @@ impl Graph {
         }
         self.set_node(node);
         self.at_work = None;
+        if wants_time {
+            self.note_due(id, is_idle);
+        }
         took + BATCH_NS
     }
 
     /// Sends on the result of a run: the batch itself, or the records that were made; what is left of the batch goes
     /// back to its queue.
     fn settle(&mut self, node: &mut Node, job: Job, is_whole: bool, ws: &mut Workspace) {
-        let Job { batch, part, handler, input, sent, .. } = job;
-        let (records, mut output) = ((part.1 - part.0).max(1), 0);
-        let instance = node.instance(batch.format);
-        debug_assert!(instance.is_some(), "a node keeps the instance of the batch that it works on");
+        let Job { batch, part, handler, at, output, input, made_by_time, sent, .. } = job;
+        let records = (part.1 - part.0).max(1);
+        let instance = node.instances.get_mut(at).filter(|instance| instance.handler.is_none());
+        debug_assert!(instance.is_some(), "a node keeps the instance that it works with");
         if let Some(instance) = instance {
-            output = instance.output;
             instance.handler = Some(handler);
         }
         if let Some(sent) = sent {
@@ -409,7 +526,10 @@ impl Graph {
                 batch.format = output;
                 return self.hand_on(node, batch, ws);
             }
-            node.note_output(ws.builder.out_bytes as f32 / records as f32);
+            if part.0 < part.1 {
+                let out_bytes = ws.builder.out_bytes - made_by_time.1.min(ws.builder.out_bytes);
+                node.note_output(out_bytes as f32 / records as f32);
+            }
         }
         self.at_work = None;
         let since_ns = batch.since_ns;
@@ -466,12 +586,22 @@ impl Graph {
             self.set_node(node);
             return false;
         }
-        let spill: Spill = std::mem::take(&mut node.spill);
         ws.builder.begin(PIECE_BYTES, room, MAX_MESSAGE_BYTES);
-        let mut sink = ws.sink();
-        spill.rows().for_each(|row| sink.push(row));
+        while let Some(row) = node.spill.first() {
+            ws.sink().push(row);
+            if !ws.builder.spill.is_empty() {
+                // It found no buffer again.
+                ws.builder.spill.clear();
+                break;
+            }
+            node.spill.note_left();
+        }
         ws.close();
-        self.take_made(&mut node, spill.format, 0, ws);
+        let format = match node.spill.is_empty() {
+            true => std::mem::take(&mut node.spill.format),
+            false => node.spill.format,
+        };
+        self.take_made(&mut node, format, 0, ws);
         let is_done = node.spill.is_empty();
         self.set_node(node);
         is_done
@@ -605,5 +735,14 @@ fn note_time(node: &mut Node, records: u64, ns: u64, most: RunTime) {
     };
     if ns as f32 > budget_ns as f32 * records as f32 + GRACE_NS {
         node.gauges.overruns.add(1);
+    }
+}
+
+/// Why a node in this condition loses a batch that none of its handlers takes.
+fn loss_without_handler(condition: Condition) -> Loss {
+    match condition {
+        Condition::Failed | Condition::Restarting => Loss::Failed,
+        Condition::Ending => Loss::Removed,
+        _ => Loss::Unreadable,
     }
 }

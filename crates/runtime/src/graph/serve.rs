@@ -9,6 +9,7 @@ use crate::graph::at_work::{AtWork, Panics};
 use crate::graph::bounds::{HoldLimits, Holding, PIECE_BYTES, QUEUE_BATCHES, SESSION_BATCHES, spare_buffers};
 use crate::graph::build::Workspace;
 use crate::graph::change::{Commit, Orders};
+use crate::graph::due::DueTimes;
 use crate::graph::edge::{Item, Sender};
 use crate::graph::gauges::ContextGauges;
 use crate::graph::node::{Condition, Event, Node, RunTime};
@@ -89,6 +90,8 @@ pub(crate) struct Graph {
     pub(super) at_work: Option<AtWork>,
     pub(super) panics: Panics,
     pub(super) gauges: Arc<ContextGauges>,
+    /// When nodes are to run though nothing comes for them.
+    pub(super) due: DueTimes,
     /// Whether too few buffers are free to begin a batch.
     is_short: bool,
     /// Whether a node has something to do, and no room for what comes of it.
@@ -142,6 +145,7 @@ impl Graph {
             at_work: None,
             panics: Panics::default(),
             gauges: Arc::default(),
+            due: DueTimes::default(),
             is_short: false,
             is_stalled: false,
             short_ns: 0,
@@ -350,7 +354,8 @@ impl Graph {
             // A marker among what came may have ended it here.
             let node = self.node_mut(id)?;
             node.stalled_ns = now_ns;
-            let (has_work, changes) = (node.waiting() > 0 || !node.spill.is_empty(), node.change.is_some());
+            let has_work = node.waiting() > 0 || !node.spill.is_empty() || node.due.has_come(now_ns);
+            let changes = node.change.is_some();
             self.is_stalled |= has_work && self.waits_elsewhere(id);
             if changes {
                 self.check_node(id);
@@ -361,7 +366,12 @@ impl Graph {
             // Output that had waited for buffers goes first.
             return None;
         }
+        let now_ns = self.now_ns;
         let node = self.present_node_mut(id)?;
+        if node.due.has_come(now_ns) {
+            // Work that is due goes before batches that came: it is taken where it is its turn.
+            return None;
+        }
         // Nothing waits that may be taken.
         let Some((input, item, done)) = node.take_next() else {
             if node.change.is_some() {

@@ -8,11 +8,12 @@ use crate::graph::bounds::session_limit;
 use crate::graph::build::Workspace;
 use crate::graph::edge::{Item, Publishers, Queued};
 use crate::graph::gauges::{Loss, NodeGauges};
-use crate::graph::node::{Condition, Destination, Instance, Node, RunTime, SchedulingPolicy, SessionEnd, Spill, Turn};
+use crate::graph::node::{Condition, Destination, Instance, Node, RunTime, SchedulingPolicy, SessionEnd, Turn};
 use crate::graph::port::Port;
 use crate::graph::run::{Outcome, process};
 use crate::graph::serve::Graph;
 use crate::graph::slow::Slow;
+use crate::graph::spill::Spill;
 use crate::graph::{NodeId, NodeKind};
 use crossdock_engine::{Handler, Sink};
 use crossdock_mailbox::{Batch, Selection};
@@ -161,12 +162,14 @@ impl Graph {
     /// Gives the node of a subscription new instances. Those that it has and that are not `wanted` go, except where
     /// records wait for them.
     pub(crate) fn update_session(&mut self, key: usize, new: &mut Vec<Instance>, wanted: impl Fn(u64) -> bool) {
+        #[cfg(test)]
+        self.panic_in_update_if_wanted();
         let mut waiting = self.made_for(key);
         let Some(node) = self.present_node_mut(NodeId::of_subscription(key)) else { return };
         waiting.extend(node.waiting_formats());
         node.instances.retain(|known| wanted(known.format) || waiting.contains(&known.format));
         for new in new.drain(..) {
-            match node.instance(new.format) {
+            match node.instance(None, new.format) {
                 Some(known) => *known = new,
                 None => node.instances.push(new),
             }

@@ -5,9 +5,10 @@
 use super::*;
 use crate::graph::build::Workspace;
 use crate::graph::change::signal_queue;
-use crate::graph::node::{Instance, Node, RunTime, SchedulingPolicy, Spill};
+use crate::graph::node::{Instance, Node, RunTime, SchedulingPolicy};
 use crate::graph::run::Outcome;
 use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
+use crate::graph::spill::{MAX_SPILL_BYTES, Spill};
 use crate::platform::overlay::{Changed, EdgeCounts, Edit, NotChanged, Overlay, Port, Waiting};
 use crossdock_engine::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
@@ -26,6 +27,7 @@ mod panics;
 mod runs;
 mod serving;
 mod sessions;
+mod time;
 
 /// The context with the sessions.
 const FIRST: ContextIndex = ContextIndex(0);
@@ -48,7 +50,7 @@ impl InOrder {
     fn instance(emits: bool, wrong: &Arc<AtomicU64>) -> Instance {
         let (wrong, kind) = (Arc::clone(wrong), Arc::from("next/1"));
         let handler = InOrder { next: None, emits, kind, wrong, counters: HandlerCounters::default() };
-        Instance { format: FORMAT, handler: Some(Box::new(handler)), output: FORMAT }
+        Instance { stream: None, format: FORMAT, handler: Some(Box::new(handler)), output: FORMAT }
     }
 }
 
@@ -146,6 +148,7 @@ impl Egress for Sessions {
     }
 
     fn run(&mut self, key: usize, run: SessionRun<'_>, spill: &mut Spill) -> Sent {
+        assert_eq!(spill.most, MAX_SPILL_BYTES, "the bound of a query");
         let (batch, mut rows) = (run.batch, Vec::<Vec<u8>>::new());
         let outcome = run.into_sink(&mut rows);
         if outcome == Outcome::Whole {
@@ -240,7 +243,7 @@ impl World {
 
     /// A session at the first context takes all of a stream.
     fn subscribe(&mut self, stream: u32) {
-        let instance = |format| Instance { format, handler: Some(Box::new(All)), output: format };
+        let instance = |format| Instance { stream: None, format, handler: Some(Box::new(All)), output: format };
         self.subscribe_with([FORMAT, FORMAT + 1].map(instance).into(), stream, stream, SchedulingPolicy::default());
     }
 
@@ -599,7 +602,7 @@ fn a_node_stops_within_a_batch_where_its_output_has_no_room() {
     for (times, large) in [(1, 16), (40, 16), (100, 16), (1000, 24)] {
         let (mut world, mut overlay) = World::with_buffers(2, 1, 4, large);
         let handler = Box::new(Many { times, counters: HandlerCounters::default() });
-        let instance = Instance { format: FORMAT, handler: Some(handler), output: FORMAT };
+        let instance = Instance { stream: None, format: FORMAT, handler: Some(handler), output: FORMAT };
         let node = added(NodeId(0), vec![instance], (&[0], 9), SchedulingPolicy::default());
         let gauges = Arc::clone(&node.gauges);
         world.subscribe(9);

@@ -620,6 +620,9 @@ pub struct ExplainInfo {
     pub headroom_ns_per_s: Option<u64>,
     /// The format of the output records.
     pub output: String,
+    /// Whether the query keeps state: it is measured when it is deployed as a handler.
+    #[serde(default)]
+    pub is_stateful: bool,
     /// With accepted formats: the path from each format of the stream to one of them.
     #[serde(default)]
     pub paths: Vec<PathInfo>,

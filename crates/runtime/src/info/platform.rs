@@ -54,6 +54,9 @@ reports! {
         /// The kind of state that it keeps between batches, if any: a name and version.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub state: Option<String>,
+        /// The plan of a query with joins or windows, as lines for people, once each of its streams has a format.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub plan: Option<String>,
         /// Its entry for each format that it reads.
         pub inputs: Vec<HandlerInputInfo>,
         /// Its estimated load at the stream's peak rate, without a margin, as of its admission.
@@ -80,6 +83,24 @@ reports! {
         /// Processor time that it used: measured, and estimated for batches that were not measured.
         #[serde(default)]
         pub busy_ns: u64 = counter("crossdock_handler_busy").unit(Unit::Ns).title("time used"),
+        /// Records that went into the state of a query with joins or windows, from which rows may come later.
+        #[serde(default)]
+        pub taken: u64 = counter("crossdock_handler_records_taken").title("taken into state"),
+        /// Rows of such a query that came after the window or join that they belong to was closed, or had no time.
+        #[serde(default)]
+        pub late: u64 = counter("crossdock_handler_rows_late").title("late"),
+        /// Keys and rows that its state had to forget for others, since it has a bound.
+        #[serde(default)]
+        pub forgotten: u64 = counter("crossdock_handler_state_forgotten").title("forgotten"),
+        /// Rows between the stages of such a query that could not be computed further.
+        #[serde(default)]
+        pub stage_errors: u64 = counter("crossdock_handler_stage_errors").title("errors within"),
+        /// The bytes that the state of such a query takes.
+        #[serde(default)]
+        pub state_bytes: u64 = gauge("crossdock_handler_state").unit(Unit::Bytes).bound("state_bytes_bound"),
+        /// The bound on them; past it the oldest goes.
+        #[serde(default)]
+        pub state_bytes_bound: u64 = gauge("crossdock_handler_state_bound").unit(Unit::Bytes),
         /// Records dropped because an expression failed.
         pub row_errors: u64 = counter("crossdock_handler_row_errors"),
         /// The same by cause, in words: only causes that occurred.
@@ -127,6 +148,9 @@ pub struct HandlerInputInfo {
     pub format: String,
     /// The id of the format that it produces from it; none if the handler does not fit the format.
     pub output: Option<String>,
+    /// Why it does not fit the format, if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
     /// The form in which it runs, such as `kernel`, `interpreter` or `native`.
     pub form: String,
     /// Its cost per record, in ns, measured on a sample before its admission.

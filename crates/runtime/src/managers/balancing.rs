@@ -30,7 +30,7 @@ impl Managers {
             let (batches, left_out) = (there.gauges.batches_shed.get(), there.gauges.lost(Loss::Sampled));
             events
                 .extend(there.sampling_events.second(batches, left_out).map(|(kind, text)| (name.clone(), kind, text)));
-            if !self.queries.contains(name) {
+            if !self.queries.contains_key(name) {
                 let row_errors = there.row_error_events.second(&there.gauges, self.views.hides_values);
                 events.extend(row_errors.map(|text| (name.clone(), "dropped", text)));
             }

@@ -67,10 +67,27 @@ impl KnownStream {
     }
 }
 
+/// The format of each stream of a query with state that decided which rows it makes: the newest, when it was compiled.
+pub(crate) type Decided = Arc<[(String, Format)]>;
+
+/// The formats that decide the rows of a query with state: none yet, where a stream has no format.
+pub(crate) fn decided<'a>(streams: impl Iterator<Item = &'a KnownStream>) -> Option<Decided> {
+    let newest = |stream: &KnownStream| Some((stream.name.clone(), stream.formats.last()?.0.clone()));
+    streams.map(newest).collect::<Option<Vec<_>>>().map(Decided::from)
+}
+
+/// The names of those streams that have no format yet.
+pub(crate) fn awaited<'a>(streams: impl Iterator<Item = &'a KnownStream>) -> Vec<String> {
+    streams.filter(|stream| stream.formats.is_empty()).map(|stream| stream.name.clone()).collect()
+}
+
 /// A handler's entry for one format of one of its streams.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) stream: String,
+    /// For a query with state, which does something else with the records of each of its streams: the formats that decided its rows.
+    /// The entry is for the records of its stream only then.
+    pub(crate) decided: Option<Decided>,
     pub(crate) input: Format,
     /// The format that it makes; none where its program does not fit the format.
     pub(crate) output: Option<Format>,
@@ -86,10 +103,22 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// Whether it is for this format of a stream.
+    pub(crate) fn is_for(&self, stream: &str, format: &Format) -> bool {
+        self.input == *format && (self.decided.is_none() || self.stream == stream)
+    }
+
+    /// The stream whose records its instance takes, by number, and their format; a handler reads these streams.
+    pub(crate) fn place(&self, reads: &[(String, u32)]) -> (Option<u32>, u64) {
+        let number = reads.iter().find(|(name, _)| *name == self.stream).map(|(_, number)| *number);
+        (number.filter(|_| self.decided.is_some()), self.input.id().0)
+    }
+
     /// One for a format that its program does not fit.
     pub(crate) fn unfit(stream: &KnownStream, format: &Format, why: String) -> Entry {
         Entry {
             stream: stream.name.clone(),
+            decided: None,
             input: format.clone(),
             output: None,
             form: None,
@@ -114,6 +143,8 @@ pub(crate) struct Compiled {
     /// Of the entries, in their order; none where the program does not fit. They are there once the plan is made.
     pub(crate) handlers: Vec<Option<Box<dyn Handler>>>,
     pub(crate) is_metered: bool,
+    /// The streams that have no format yet.
+    pub(crate) awaits: Vec<String>,
 }
 
 impl Compiled {
@@ -214,7 +245,8 @@ pub(crate) fn program(spec: &HandlerSpec) -> Result<HandlerProgram, String> {
         _ => return Err("give either `sql` or `native`".to_owned()),
     };
     let null_for_errors = spec.on_row_error == OnRowError::Null;
-    Ok(HandlerProgram { source, parameters: spec.parameters.clone(), null_for_errors })
+    let (parameters, subscription_views) = (spec.parameters.clone(), spec.subscription_views.clone());
+    Ok(HandlerProgram { source, parameters, null_for_errors, subscription_views })
 }
 
 /// The streams that a specification's handler reads: those that are known.
@@ -226,13 +258,23 @@ pub(crate) fn reads<'a>(
     let program = program(spec)?;
     program.check(natives).map_err(|error| error.to_string())?;
     let known: Vec<&str> = known.collect();
-    let named = program.reads_among(known.iter().copied()).map_err(|error| error.to_string())?;
-    let spelt = |name: &String| meant(name, known.iter().copied()).map(str::to_owned);
+    let spelt = |name: &String| match &spec.subscription_views {
+        // The access rules have decided on exactly these names: another spelling may be a stream that its subscriber may not read.
+        Some(_) => Ok(name.clone()),
+        None => meant(name, known.iter().copied()).map(str::to_owned),
+    };
     let mut reads = spec.input_streams.iter().map(spelt).collect::<Result<Vec<String>, String>>()?;
+    if program.is_stateful() && !reads.is_empty() {
+        let named = program.reads_among(reads.iter().map(String::as_str)).map_err(|error| error.to_string())?;
+        if let Some(other) = named.iter().find(|name| !reads.contains(name)) {
+            return Err(format!("its query names stream `{other}`, which `input_streams` does not: leave that out"));
+        }
+        reads.retain(|name| named.contains(name));
+    }
     if reads.is_empty() {
-        match named {
-            Some(name) => reads.push(name),
-            None => return Err("a native handler needs its input streams: name them in `input_streams`".to_owned()),
+        reads = program.reads_among(known.iter().copied()).map_err(|error| error.to_string())?;
+        if reads.is_empty() {
+            return Err("a native handler needs its input streams: name them in `input_streams`".to_owned());
         }
     }
     let mut seen = std::collections::BTreeSet::new();
@@ -257,15 +299,25 @@ impl HandlerCompiler {
     /// It does not fit the newest format of one of them; it panicked, or did not return, when it was measured.
     pub(crate) fn compile(&mut self, spec: &HandlerSpec, streams: &[&KnownStream]) -> Result<Compiled, String> {
         let program = program(spec)?;
-        let mut compiled = Compiled { entries: Vec::new(), handlers: Vec::new(), is_metered: true };
+        let mut compiled = Compiled {
+            entries: Vec::new(),
+            handlers: Vec::new(),
+            is_metered: true,
+            awaits: awaited(streams.iter().copied()),
+        };
+        let decided = if program.is_stateful() { decided(streams.iter().copied()) } else { None };
+        if program.is_stateful() && decided.is_none() {
+            // It waits for the first format of each.
+            return Ok(compiled);
+        }
         for stream in streams {
             for (at, (format, sample)) in stream.formats.iter().enumerate() {
                 // Of a format that two of its streams have there is one entry.
-                if compiled.entries.iter().any(|entry| entry.input == *format) {
+                if compiled.entries.iter().any(|entry| entry.is_for(&stream.name, format)) {
                     continue;
                 }
                 let CompiledEntry { entry, is_metered } =
-                    match self.compile_entry((&program, spec), stream, format, sample) {
+                    match self.compile_entry((&program, spec, decided.as_ref()), stream, (format, sample)) {
                         Ok(compiled) => compiled,
                         // All that is missing is found out at once.
                         Err(_) if self.costs.is_missing() => continue,
@@ -290,12 +342,13 @@ impl HandlerCompiler {
     /// Takes the handler that was compiled for an entry; none where the program does not fit.
     pub(crate) fn take_handler(&mut self, spec: &HandlerSpec, entry: &Entry) -> Option<Box<dyn Handler>> {
         entry.output.as_ref()?;
-        self.costs.take_handler(&spec.name, &program(spec).ok()?, &entry.input)
+        self.costs.take_handler(&spec.name, &job(&program(spec).ok()?, spec, &self.natives, entry))
     }
 
     /// Whether the handler that was compiled for an entry takes over state of a kind.
     pub(crate) fn takes_state(&self, spec: &HandlerSpec, entry: &Entry, kind: &str) -> bool {
-        program(spec).is_ok_and(|program| self.costs.takes_state(&spec.name, &program, &entry.input, kind))
+        let takes = |program| self.costs.takes_state(&spec.name, &job(&program, spec, &self.natives, entry), kind);
+        program(spec).is_ok_and(takes)
     }
 
     /// Handlers for entries that are there, unless some [are missing](CostModel::is_missing).
@@ -309,15 +362,7 @@ impl HandlerCompiler {
     ) -> Result<Vec<Option<Box<dyn Handler>>>, String> {
         let (program, mut made) = (program(spec)?, Vec::new());
         for entry in entries {
-            let Entry { input: format, cost, .. } = entry;
-            let job = Job {
-                program: &program,
-                stuck_after_ms: spec.stuck_after_ms,
-                natives: &self.natives,
-                format,
-                sample: &[],
-                records_per_batch: cost.messages_per_batch,
-            };
+            let job = job(&program, spec, &self.natives, entry);
             match entry.output.as_ref().map(|_| self.costs.made(&spec.name, job)).transpose() {
                 Ok(fits) => made.push(matches!(fits, Some(Ok(_)))),
                 Err(_) if self.costs.is_missing() => {}
@@ -349,14 +394,7 @@ impl HandlerCompiler {
             let sample = stream.and_then(|stream| stream.formats.iter().find(|(format, _)| *format == entry.input));
             // A stream may have no sample of a former format.
             let sample = sample.map_or(&[][..], |(_, sample)| sample.as_ref());
-            let job = Job {
-                program: &program,
-                stuck_after_ms: spec.stuck_after_ms,
-                natives: &self.natives,
-                format: &entry.input,
-                sample,
-                records_per_batch: entry.cost.messages_per_batch,
-            };
+            let job = Job { sample, ..job(&program, spec, &self.natives, entry) };
             match self.costs.measure(job) {
                 Ok(outcome) => costs.push(outcome.cost),
                 // All that is to be measured is found out at once.
@@ -373,20 +411,13 @@ impl HandlerCompiler {
     /// The handler panicked, or did not return, when it was measured; or it [is missing](CostModel::is_missing).
     pub(crate) fn compile_entry(
         &mut self,
-        (program, spec): (&HandlerProgram, &HandlerSpec),
+        (program, spec, decided): (&HandlerProgram, &HandlerSpec, Option<&Decided>),
         stream: &KnownStream,
-        format: &Format,
-        sample: &[u8],
+        (format, sample): (&Format, &[u8]),
     ) -> Result<CompiledEntry, String> {
-        let job = Job {
-            program,
-            stuck_after_ms: spec.stuck_after_ms,
-            natives: &self.natives,
-            format,
-            sample,
-            records_per_batch: stream.records_per_batch,
-        };
-        let mut entry = Entry::unfit(stream, format, String::new());
+        let mut entry = Entry { decided: decided.cloned(), ..Entry::unfit(stream, format, String::new()) };
+        let job = job(program, spec, &self.natives, &entry);
+        let job = Job { sample, records_per_batch: stream.records_per_batch, ..job };
         let (facts, outcome) = match self.costs.compile(&spec.name, job)? {
             Ok(found) => found,
             Err(why) => {
@@ -409,6 +440,20 @@ impl HandlerCompiler {
     }
 }
 
+/// The program of an entry's handler, without a sample to measure it on.
+fn job<'a>(program: &'a HandlerProgram, spec: &HandlerSpec, natives: &'a Natives, entry: &'a Entry) -> Job<'a> {
+    Job {
+        program,
+        stuck_after_ms: spec.stuck_after_ms,
+        natives,
+        decided: entry.decided.as_ref(),
+        stream: &entry.stream,
+        format: &entry.input,
+        sample: &[],
+        records_per_batch: entry.cost.messages_per_batch,
+    }
+}
+
 /// The state of a deployed handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
@@ -418,6 +463,14 @@ pub(crate) enum Status {
     Waiting(String),
     /// It was stopped.
     Failed(String),
+}
+
+impl Status {
+    /// One that reads these streams waits for the first format of some, or of any.
+    pub(crate) fn waiting(reads: &[String], awaits: &[String]) -> Status {
+        let streams = if awaits.is_empty() { reads } else { awaits };
+        Status::Waiting(format!("for stream `{}`", streams.join("`, `")))
+    }
 }
 
 /// A deployed handler.
@@ -434,6 +487,8 @@ pub(crate) struct Deployed {
     /// The streams that it reads: names and numbers.
     pub(crate) reads: Vec<(String, u32)>,
     pub(crate) entries: Vec<Entry>,
+    /// The plan of a query with state, for people.
+    pub(crate) plan: Option<String>,
     /// The costs of the entries: their estimates with a margin, and then what they take at work.
     pub(crate) costs: Vec<Cost>,
     pub(crate) is_metered: bool,
@@ -473,6 +528,19 @@ impl Deployed {
         self.reads.iter().map(|(stream, _)| stream.clone()).collect()
     }
 
+    /// Whether it keeps state, or will once it is compiled.
+    pub(crate) fn keeps_state(&self) -> bool {
+        let is_stateful = || program(&self.spec).is_ok_and(|program| program.is_stateful());
+        self.entries.iter().any(|entry| entry.state.is_some()) || is_stateful()
+    }
+
+    /// Its plan is that of its entries.
+    pub(crate) fn note_plan(&mut self) {
+        let decided = self.entries.iter().find_map(|entry| entry.decided.as_ref());
+        let planned = decided.and_then(|decided| program(&self.spec).ok()?.plan_stateful(decided).ok());
+        self.plan = planned.map(|(_, plan)| plan.to_string());
+    }
+
     /// The first version of a handler.
     pub(crate) fn new(
         spec: HandlerSpec,
@@ -482,13 +550,14 @@ impl Deployed {
         compiled: Compiled,
         need: Need,
     ) -> Deployed {
-        let streams: Vec<&str> = reads.iter().map(|(name, _)| name.as_str()).collect();
+        let streams: Vec<String> = reads.iter().map(|(name, _)| name.clone()).collect();
         let status = match compiled.entries.is_empty() {
-            true => Status::Waiting(format!("for stream `{}`", streams.join("`, `"))),
+            true => Status::waiting(&streams, &compiled.awaits),
             false => Status::Running,
         };
-        Deployed {
+        let mut deployed = Deployed {
             version: 1,
+            plan: None,
             node,
             gauges,
             makes,
@@ -514,7 +583,9 @@ impl Deployed {
             rule_costs: None,
             spec,
             reads,
-        }
+        };
+        deployed.note_plan();
+        deployed
     }
 }
 

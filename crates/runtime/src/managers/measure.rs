@@ -3,6 +3,7 @@
 
 use crate::estimate::estimate;
 use crate::graph::run::{self, process};
+use crate::managers::deployed::Decided;
 use crate::managers::watch::MAX_ABANDONED;
 use crossdock_control::load::Cost;
 use crossdock_device::{BackgroundThread, CpuTime, ThreadNumber, thread_time_ns};
@@ -82,6 +83,10 @@ pub(crate) struct Job<'a> {
     /// How long it may take for that, where its handler has a setting of its own.
     pub(crate) stuck_after_ms: Option<u64>,
     pub(crate) natives: &'a Natives,
+    /// For a query with state: the formats that decide its rows.
+    pub(crate) decided: Option<&'a Decided>,
+    /// The stream, and the format of its records.
+    pub(crate) stream: &'a str,
     pub(crate) format: &'a Format,
     /// Records of its stream; made-up ones are used if there are none.
     pub(crate) sample: &'a [u8],
@@ -91,7 +96,17 @@ pub(crate) struct Job<'a> {
 impl Job<'_> {
     fn key(&self) -> Key {
         let batch = self.records_per_batch.max(1.0).log2().round() as u32;
-        (format!("{:?}", self.program), self.format.id(), batch)
+        (self.program_text(), self.format.id(), batch)
+    }
+
+    /// A text that is the same for what does the same.
+    fn program_text(&self) -> String {
+        let mut text = format!("{:?}", self.program);
+        if let Some(decided) = self.decided {
+            text.push_str(&format!(" of {:?}", self.stream));
+            decided.iter().for_each(|(stream, format)| text.push_str(&format!(" {stream:?} {}", format.id())));
+        }
+        text
     }
 }
 
@@ -215,20 +230,15 @@ impl CostModel {
     }
 
     /// Takes a handler that [was made](CostModel::made) for the handler `name`.
-    pub(crate) fn take_handler(
-        &mut self,
-        name: &str,
-        program: &HandlerProgram,
-        format: &Format,
-    ) -> Option<Box<dyn Handler>> {
-        let made = self.outcomes.made.remove(&(name.to_owned(), format!("{program:?}"), format.id()));
+    pub(crate) fn take_handler(&mut self, name: &str, job: &Job<'_>) -> Option<Box<dyn Handler>> {
+        let made = self.outcomes.made.remove(&(name.to_owned(), job.program_text(), job.format.id()));
         debug_assert!(made.is_some(), "a handler is made before it is taken, and taken once");
         made?.ok().map(|made| made.handler)
     }
 
     /// Whether a handler that was made for the handler `name` takes over state of a kind.
-    pub(crate) fn takes_state(&self, name: &str, program: &HandlerProgram, format: &Format, kind: &str) -> bool {
-        let made = self.outcomes.made.get(&(name.to_owned(), format!("{program:?}"), format.id()));
+    pub(crate) fn takes_state(&self, name: &str, job: &Job<'_>, kind: &str) -> bool {
+        let made = self.outcomes.made.get(&(name.to_owned(), job.program_text(), job.format.id()));
         matches!(made, Some(Ok(made)) if made.handler.takes_state(kind))
     }
 
@@ -262,6 +272,7 @@ impl CostModel {
                 key,
                 program: job.program.clone(),
                 natives: job.natives.clone(),
+                of: job.decided.map(|decided| (decided.clone(), job.stream.to_owned())),
                 format: job.format.clone(),
                 names: Vec::new(),
                 on: None,
@@ -340,6 +351,8 @@ struct Measurement {
     key: Key,
     program: HandlerProgram,
     natives: Natives,
+    /// For a query with state: the formats that decide its rows, and the stream of the records.
+    of: Option<(Decided, String)>,
     format: Format,
     /// The handlers that it is to be made for, once for each.
     names: Vec<String>,
@@ -418,10 +431,17 @@ impl Measurement {
         self.names.iter().map(|name| (name.clone(), self.make())).collect()
     }
 
+    fn made(&self) -> Result<Made, MakeError> {
+        match &self.of {
+            Some((decided, stream)) => self.program.make_stateful(decided, stream, &self.format),
+            None => self.program.make(&self.natives, &self.format),
+        }
+    }
+
     /// Makes a handler. A panic in a user's own kind is caught.
     fn make(&self) -> Result<MadeHandler, String> {
         let made = catch_unwind(AssertUnwindSafe(|| {
-            let made = self.program.make(&self.natives, &self.format)?;
+            let made = self.made()?;
             let state = made.handler.state_kind().map(str::to_owned);
             Ok((made, state))
         }));
@@ -438,7 +458,7 @@ impl Measurement {
             is_provisional: true,
             ..Cost::default()
         };
-        let handler = || self.program.make(&self.natives, &self.format).map(|made| made.handler);
+        let handler = || self.made().map(|made| made.handler);
         // There are no records, or no handler for this format.
         let (Some(batch), Ok(mut first)) = (batch(&self.format, sample), handler()) else {
             return Outcome { cost: unknown, made: Vec::new() };
@@ -555,7 +575,8 @@ mod tests {
     ) -> Result<Outcome, String> {
         let mut outcomes = Outcomes::default();
         let (program, stuck_after_ms) = program;
-        let job = Job { program, stuck_after_ms, natives, format, sample, records_per_batch };
+        let (decided, stream) = (None, "s");
+        let job = Job { program, stuck_after_ms, natives, decided, stream, format, sample, records_per_batch };
         loop {
             costs.begin(outcomes);
             let outcome = costs.measure(job);

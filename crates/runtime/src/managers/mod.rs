@@ -104,7 +104,7 @@ pub(crate) struct Managers {
     /// Handlers that have changed since they were last published.
     unpublished: BTreeSet<String>,
     /// The handlers among them that are subscriptions' own queries, which no change request named.
-    queries: BTreeSet<String>,
+    queries: BTreeMap<String, queries::Placement>,
     /// Kept handlers that could not be deployed at the start.
     unrestored: Vec<HandlerSpec>,
     monitor: Monitor,
@@ -164,7 +164,7 @@ impl Managers {
             joined: StreamIndex::default(),
             ledger: Ledger::default(),
             unpublished: BTreeSet::new(),
-            queries: BTreeSet::new(),
+            queries: BTreeMap::new(),
             unrestored: Vec::new(),
             monitor,
             balance: Balance::new(Rules::default()),
@@ -230,6 +230,7 @@ impl Managers {
             self.note_sampled();
             self.report_room(true);
             self.end_flows();
+            self.remove_unused();
             self.publish_snapshot();
         } else if self.events.last() > self.viewed {
             // Every change of state since the last snapshot was noted as an event.

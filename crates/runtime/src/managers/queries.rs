@@ -1,32 +1,61 @@
-//! Queries of subscriptions for which the context with the subscription has no time: each is deployed as a handler of its own
-//! where it fits, and its subscription takes the handler's stream. The handler is removed with the subscription; it is
-//! not part of the wanted specifications, and not kept across restarts.
+//! Queries of subscriptions that run as handlers: those for which the context with the subscription has no time, and all that keep
+//! state. The subscription takes the handler's stream, and the handler is removed with it; it is not part of the wanted
+//! specifications, and not kept across restarts. Subscriptions with the same query with state share one handler.
 
+use crate::elsewhere::Elsewhere;
 use crate::graph::ContextIndex;
+use crate::info::PlanInfo;
 use crate::managers::Managers;
-use crate::managers::change::NotMade;
+use crate::managers::change::{Applied, NotMade};
+use crate::managers::deployed::{Deployed, Status};
 use crate::managers::events::About;
-use crate::managers::request::{ChangeRequest, ControlRequest, EventKind, Query, handler_of};
+use crate::managers::request::{ChangeRequest, ControlRequest, EventKind, Query, SharedQuery, handler_of};
 use crate::managers::spec::HandlerSpec;
 use crate::managers::waiting::Answered;
-use crossdock_query::{QueryError, Select};
+use crossdock_query::{MAX_STATE_BYTES, QueryError, Select};
 use std::sync::Arc;
 use std::time::Instant;
 
+/// A handler that runs subscriptions' query.
+#[derive(Debug, Default)]
+pub(super) struct Placement {
+    /// The subscriptions.
+    uses: u32,
+    /// The query that they share; none where there is one subscription.
+    query: Option<SharedQuery>,
+}
+
 impl Managers {
-    /// Deploys a subscription's query where it fits.
+    /// Deploys a subscription's query where it fits, unless a handler runs the same already.
     pub(super) fn place_query(&mut self, query: Box<Query>) -> Answered {
+        if let Some(name) = self.running(query.shared.as_ref()) {
+            let made = self.use_query(&name);
+            (query.then)(made);
+            return Answered::Now;
+        }
         let name = handler_of(query.subscription);
-        let (sql, input_streams) = (Some(query.sql.clone()), vec![query.stream.clone()]);
+        let (sql, input_streams) = (Some(query.sql.clone()), query.streams.clone());
         let on_row_error = query.row_errors.into();
-        let spec = HandlerSpec { name: name.clone(), sql, input_streams, on_row_error, ..HandlerSpec::default() };
+        let views = query.shared.as_ref().map(|shared| shared.views.clone());
+        let spec = HandlerSpec {
+            name: name.clone(),
+            sql,
+            input_streams,
+            on_row_error,
+            subscription_views: views,
+            ..HandlerSpec::default()
+        };
         if self.handlers.contains_key(&name) {
             // A user deployed a handler of that name.
             (query.then)(Err(format!("handler `{name}` exists already: remove it")));
             return Answered::Now;
         }
+        if let Some(why) = self.refused_for_state(&query) {
+            (query.then)(Err(why));
+            return Answered::Now;
+        }
         // From now on, so that it is never written down.
-        self.queries.insert(name.clone());
+        self.queries.insert(name.clone(), Placement { uses: 0, query: query.shared.clone() });
         let made = match self.make(&ChangeRequest::Deploy(spec), false, false, Instant::now()) {
             Err(NotMade::Unmeasured) => {
                 self.queries.remove(&name);
@@ -37,14 +66,11 @@ impl Managers {
                 return Answered::Hindered { at, plan, request: ControlRequest::PlaceQuery(query) };
             }
             Err(NotMade::Refused(plan)) => Err(plan.refusals.join("; ")),
-            Ok(_) => match (all_of(&name), self.handlers.get(&name)) {
-                (Ok(all), Some(handler)) => Ok((all, Arc::clone(&handler.gauges))),
-                (Err(error), _) => Err(error.to_string()),
-                (Ok(_), None) => Err("its handler is gone".to_owned()),
-            },
+            Ok(_) => self.use_query(&name),
         };
         if made.is_err() {
-            self.remove_query(&name);
+            // A context that hinders that is asked again later.
+            self.end_uses(&name, 0);
         }
         self.report_room(false);
         // The subscription's answer comes after the snapshot that shows the result.
@@ -53,21 +79,127 @@ impl Managers {
         Answered::Now
     }
 
-    /// A query's subscription has gone; its handler stays where another is to be measured before. The context that hinders it, if
-    /// one does.
-    pub(crate) fn remove_query(&mut self, name: &str) -> Option<ContextIndex> {
-        if !self.queries.contains(name) || !self.handlers.contains_key(name) {
+    /// Why one more query with state finds no room, if all of them together could take more memory than they may.
+    fn refused_for_state(&self, query: &Query) -> Option<String> {
+        query.shared.as_ref()?;
+        let there = self.queries.values().filter(|placement| placement.query.is_some()).count();
+        let (each, most) = (MAX_STATE_BYTES as u64, self.config.max_query_state_bytes);
+        ((there as u64 + 1).saturating_mul(each) > most).then(|| {
+            format!(
+                "subscriptions have {there} different queries with state, which may take {each} bytes each, and together no more than \
+                 {most} bytes: use the text of one of them, wait until one has gone, or raise `max_query_state_bytes` under [platform]"
+            )
+        })
+    }
+
+    /// The handler that runs a query which subscriptions share.
+    fn running(&self, query: Option<&SharedQuery>) -> Option<String> {
+        let is_it = |(name, placement): &(&String, &Placement)| {
+            let works = |there: &Deployed| !matches!(there.status, Status::Failed(_));
+            placement.query.as_ref() == query && self.handlers.get(*name).is_some_and(works)
+        };
+        query.and_then(|_| self.queries.iter().find(is_it)).map(|(name, _)| name.clone())
+    }
+
+    /// One more subscription takes what a query's handler makes.
+    fn use_query(&mut self, name: &str) -> Result<(Select, Elsewhere), String> {
+        let all = all_of(name).map_err(|error| error.to_string())?;
+        let gauges = self.handlers.get(name).map(|handler| Arc::clone(&handler.gauges));
+        let (Some(placement), Some(gauges)) = (self.queries.get_mut(name), gauges) else {
+            return Err("its handler is gone".to_owned());
+        };
+        placement.uses += 1;
+        let managers = Arc::clone(&self.requests);
+        let end = move |handler| {
+            // The managers may have ended before.
+            let _ = managers.send(ControlRequest::RemoveQuery { handler, uses: 1 });
+        };
+        Ok((all, Elsewhere::new(name.to_owned(), gauges, end)))
+    }
+
+    /// `uses` subscriptions of a query have gone. With the last goes its handler, which stays where another is to be measured
+    /// before, and while a handler reads what it makes. The context that hinders it, if one does.
+    pub(crate) fn end_uses(&mut self, name: &str, uses: u32) -> Option<ContextIndex> {
+        // It may have gone with a change that named it.
+        let placement = self.queries.get_mut(name)?;
+        placement.uses = placement.uses.saturating_sub(uses);
+        if placement.uses > 0 {
+            return None;
+        }
+        if !self.handlers.contains_key(name) {
             self.queries.remove(name);
             return None;
         }
-        // If a user's handler reads its stream, the removal is refused: it stays, to be removed by hand.
+        if self.joined.readers(name).next().is_some() {
+            // It goes once that one has gone.
+            return None;
+        }
         let change = ChangeRequest::Remove { handler: name.to_owned() };
         match self.make(&change, true, false, Instant::now()) {
-            Ok(_) => drop(self.queries.remove(name)),
+            Ok(_) => {
+                self.queries.remove(name);
+                self.remove_unused();
+            }
             Err(NotMade::Hindered { at, .. }) => return Some(at),
             Err(NotMade::Unmeasured | NotMade::Refused(_)) => {}
         }
         None
+    }
+
+    /// Handlers have changed, or contexts may answer again: those of subscriptions that have gone may go now.
+    pub(super) fn remove_unused(&self) {
+        let waits = |name: &str| {
+            let is_it = |request: &ControlRequest| match request {
+                ControlRequest::RemoveQuery { handler, .. } => handler == name,
+                _ => false,
+            };
+            self.measuring.has(is_it) || self.hindered.iter().any(|asked| is_it(&asked.request))
+        };
+        let unused = self.queries.iter().filter(|(name, placement)| {
+            placement.uses == 0 && self.joined.readers(name).next().is_none() && !waits(name)
+        });
+        for (handler, _) in unused {
+            // It fails once the managers are to stop.
+            let _ = self.requests.send(ControlRequest::RemoveQuery { handler: handler.clone(), uses: 0 });
+        }
+    }
+
+    /// Carries out a change that a caller asked for.
+    pub(super) fn make_asked(
+        &mut self,
+        change: &ChangeRequest,
+        discard_state: bool,
+        since: Instant,
+    ) -> Result<Applied, NotMade> {
+        if let Some(plan) = self.refused_for_subscribers(change) {
+            return Err(NotMade::Refused(plan));
+        }
+        let applied = self.make(change, discard_state, true, since)?;
+        self.remove_unused();
+        Ok(applied)
+    }
+
+    /// The plan of such a change; nothing if handlers are to be measured before.
+    pub(super) fn plan_asked(&mut self, change: &ChangeRequest, discard_state: bool) -> Option<PlanInfo> {
+        self.refused_for_subscribers(change).or_else(|| self.plan(change, discard_state))
+    }
+
+    /// The refusal of a change that would take a subscription's handler from it, or give it another query: its subscribers see of
+    /// streams what the access rules leave them, which no request says.
+    fn refused_for_subscribers(&mut self, change: &ChangeRequest) -> Option<PlanInfo> {
+        let name = match change {
+            ChangeRequest::Swap(spec) => &spec.name,
+            ChangeRequest::SetParameters { handler, .. } | ChangeRequest::Remove { handler } => handler,
+            _ => return None,
+        };
+        if !self.is_query(name) {
+            return None;
+        }
+        let why = format!(
+            "handler `{name}` runs a subscription's query, which only its subscribers change: it goes with the last of them"
+        );
+        self.events.note("refused", About { handler: Some(name), context: None }, why.clone());
+        Some(PlanInfo { refusals: vec![why], ..PlanInfo::default() })
     }
 
     /// Notes an event that an I/O context reports.
@@ -77,7 +209,7 @@ impl Managers {
 
     /// Whether a handler is a subscription's own query.
     pub(crate) fn is_query(&self, name: &str) -> bool {
-        self.queries.contains(name)
+        self.queries.contains_key(name)
     }
 }
 

@@ -17,6 +17,8 @@ pub(crate) fn read_handler(info: &mut HandlerInfo, gauges: &NodeGauges, rates: R
     (info.bytes_in, info.bytes_out) = (gauges.bytes_in.get(), gauges.bytes_out.get());
     (info.batches_in, info.busy_ns) = (gauges.batches_in.get(), gauges.busy_ns.get());
     info.batches_shed = gauges.batches_shed.get();
+    (info.taken, info.late, info.forgotten) = (gauges.taken.get(), gauges.late.get(), gauges.forgotten.get());
+    (info.stage_errors, info.state_bytes) = (gauges.stage_errors.get(), gauges.state_bytes.get());
     (info.row_errors, info.dropped) = (gauges.row_errors.get(), gauges.losses());
     info.row_errors_by = Losses::of_row_errors(&gauges.row_errors_by()).by_words();
     info.first_row_error = gauges.first_row_error().map(str::to_owned);
@@ -54,7 +56,7 @@ mod tests {
     #[test]
     fn every_gauge_of_a_handler_is_reported_in_its_own_field() {
         let gauges = NodeGauges::default();
-        let cells: [Cell<'_, HandlerInfo>; 11] = [
+        let cells: [Cell<'_, HandlerInfo>; 16] = [
             (&gauges.records_in, |info| info.records_in),
             (&gauges.records_out, |info| info.records_out),
             (&gauges.batches_in, |info| info.batches_in),
@@ -65,6 +67,11 @@ mod tests {
             (&gauges.overruns, |info| info.overruns),
             (&gauges.faults, |info| info.faults),
             (&gauges.batches_shed, |info| info.batches_shed),
+            (&gauges.taken, |info| info.taken),
+            (&gauges.late, |info| info.late),
+            (&gauges.forgotten, |info| info.forgotten),
+            (&gauges.stage_errors, |info| info.stage_errors),
+            (&gauges.state_bytes, |info| info.state_bytes),
             (&gauges.queued, |info| info.queued),
         ];
         (1..).zip(cells).for_each(|(number, (cell, _))| cell.set(number));
@@ -74,7 +81,7 @@ mod tests {
         read_handler(&mut info, &gauges, rates);
         (1..).zip(cells).for_each(|(number, (_, field))| assert_eq!(field(&info), number));
         assert_eq!((info.rate_msgs_per_s, info.dropped), (101, vec![("sampled".to_owned(), 77)]));
-        assert_eq!(info.measured, LoadInfo { time_ns_per_s: 102, buffers: 11, bytes_per_s: 103 });
+        assert_eq!(info.measured, LoadInfo { time_ns_per_s: 102, buffers: 16, bytes_per_s: 103 });
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Requests to the managers, by the rest of the daemon and by contexts; and the queue in which they wait.
 
-use crate::graph::gauges::NodeGauges;
+use crate::elsewhere::Elsewhere;
 use crate::graph::{ContextIndex, NodeId};
 use crate::info::{AppliedInfo, PlanInfo};
 use crate::managers::measure::Measured;
@@ -13,7 +13,7 @@ use crossdock_query::Select;
 use crossdock_transport::control::RowErrors;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A change of the wanted handlers.
@@ -68,8 +68,11 @@ pub(crate) enum ControlRequest {
     },
     /// From the context: a subscription's query is to run elsewhere, since the context has no time for it.
     PlaceQuery(Box<Query>),
-    /// From the context: a subscription whose query runs elsewhere has gone; the handler's name.
-    RemoveQuery(String),
+    /// From the context: `uses` subscriptions whose query this handler runs have gone.
+    RemoveQuery {
+        handler: String,
+        uses: u32,
+    },
     /// From an I/O context: a stream is to be led from or to its sessions. Each session has one such request under way at most.
     Connect(Box<Connection>),
     /// From an I/O context: a stream need not be led there any more.
@@ -99,9 +102,9 @@ pub(crate) enum ControlRequest {
     Stop,
 }
 
-/// The continuation of a query that is to run elsewhere: a query that takes all of its handler's stream and that one's
-/// gauges, or the reason why there is no handler.
-pub(crate) type Placed = Box<dyn FnOnce(Result<(Select, Arc<NodeGauges>), String>) + Send>;
+/// The continuation of a query that is to run elsewhere: a query that takes all of its handler's stream and the use of that
+/// handler, or the reason why there is no handler.
+pub(crate) type Placed = Box<dyn FnOnce(Result<(Select, Elsewhere), String>) + Send>;
 
 /// A query that is to run elsewhere.
 pub(crate) struct Query {
@@ -111,10 +114,31 @@ pub(crate) struct Query {
     pub(crate) sql: String,
     /// Its treatment of a record that it cannot compute.
     pub(crate) row_errors: RowErrors,
-    /// The stream that it reads, as that is spelt.
-    pub(crate) stream: String,
+    /// The streams that it reads, in the spelling of the catalog.
+    pub(crate) streams: Vec<String>,
+    /// Set where subscribers with the same query share its handler.
+    pub(crate) shared: Option<SharedQuery>,
     /// Called with the outcome, on the managers' thread.
     pub(crate) then: Placed,
+}
+
+/// A query with state, and all that its rows depend on beside its streams: equal ones share a handler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SharedQuery {
+    /// Its text, with one space for each between its words.
+    pub(crate) sql: String,
+    pub(crate) streams: Vec<String>,
+    /// The views that it reads streams through, by stream.
+    pub(crate) views: BTreeMap<String, String>,
+    pub(crate) null_for_errors: bool,
+}
+
+impl SharedQuery {
+    /// The same with one space for each between the words of its text. One with comments, or with texts that are not in plain quotes,
+    /// stays as it is.
+    pub(crate) fn with_single_spaces(self) -> SharedQuery {
+        SharedQuery { sql: with_single_spaces(&self.sql), ..self }
+    }
 }
 
 /// A flow of a stream: what sessions of an I/O context publish of a stream to all that take it, or what is published
@@ -140,6 +164,32 @@ pub(crate) struct Connection {
 /// The name of the handler that runs a subscription's query, and of the stream that it makes.
 pub(crate) fn handler_of(subscription: u64) -> String {
     format!("subscription-{subscription}")
+}
+
+/// A query's text with one space for each between its words, so that equal ones are found to be. One with comments, or with texts that
+/// are not in plain quotes, stays as it is.
+fn with_single_spaces(sql: &str) -> String {
+    if ["--", "/*", "$", "\\"].iter().any(|mark| sql.contains(mark)) {
+        return sql.to_owned();
+    }
+    let (mut text, mut within, mut waits) = (String::with_capacity(sql.len()), None, false);
+    for c in sql.trim().chars() {
+        match within {
+            Some(quote) if c == quote => within = None,
+            Some(_) => {}
+            None if c == '\'' || c == '"' => within = Some(c),
+            None if c.is_whitespace() => {
+                waits = true;
+                continue;
+            }
+            None => {}
+        }
+        if std::mem::take(&mut waits) {
+            text.push(' ');
+        }
+        text.push(c);
+    }
+    text
 }
 
 /// The kinds of events that I/O contexts report.
@@ -207,7 +257,7 @@ struct Waiting {
     requests: VecDeque<ControlRequest>,
     /// Reports of contexts, merged.
     new_formats: BTreeSet<(u32, Option<String>)>,
-    removed_queries: BTreeSet<String>,
+    removed_queries: BTreeMap<String, u32>,
     disconnected: BTreeSet<Flow>,
     /// As many as there are sessions, at most.
     connections: VecDeque<ControlRequest>,
@@ -257,7 +307,10 @@ impl Waiting {
         let report = || {
             let format = self.new_formats.pop_first();
             let format = format.map(|(stream, reader)| ControlRequest::NewFormat { stream, reader });
-            let query = || self.removed_queries.pop_first().map(ControlRequest::RemoveQuery);
+            let query = || {
+                let (handler, uses) = self.removed_queries.pop_first()?;
+                Some(ControlRequest::RemoveQuery { handler, uses })
+            };
             let flow = || self.disconnected.pop_first().map(ControlRequest::Disconnect);
             let connection = || self.connections.pop_front();
             let event = || {
@@ -302,7 +355,9 @@ impl RequestQueue {
         }
         match request {
             ControlRequest::NewFormat { stream, reader } => drop(waiting.new_formats.insert((stream, reader))),
-            ControlRequest::RemoveQuery(handler) => drop(waiting.removed_queries.insert(handler)),
+            ControlRequest::RemoveQuery { handler, uses } => {
+                *waiting.removed_queries.entry(handler).or_default() += uses;
+            }
             ControlRequest::Disconnect(flow) => drop(waiting.disconnected.insert(flow)),
             ControlRequest::Connect(_) => waiting.connections.push_back(request),
             ControlRequest::Event(kind, at, text) => waiting.events.entry(kind).or_default().add(at, text),
@@ -370,7 +425,8 @@ mod tests {
             subscription,
             sql: String::new(),
             row_errors: RowErrors::Skip,
-            stream: String::new(),
+            streams: Vec::new(),
+            shared: None,
             then: Box::new(drop),
         }))
     }
@@ -390,13 +446,15 @@ mod tests {
                     .is_ok()
             );
             assert!(queue.send(ControlRequest::Event(EventKind::Failed, ContextIndex(0), "a flaw".to_owned())).is_ok());
-            assert!(queue.send(ControlRequest::RemoveQuery(format!("q{}", number % 2))).is_ok());
+            let handler = format!("q{}", number % 2);
+            assert!(queue.send(ControlRequest::RemoveQuery { handler, uses: 1 }).is_ok());
         }
         for stream in 0..3 {
             assert!(matches!(now(&queue), Some(ControlRequest::NewFormat { stream: found, .. }) if found == stream));
         }
         for name in ["q0", "q1"] {
-            assert!(matches!(now(&queue), Some(ControlRequest::RemoveQuery(found)) if found == name));
+            let is_it = |next: &ControlRequest| matches!(next, ControlRequest::RemoveQuery { handler, uses: 50_000 } if handler == name);
+            assert!(now(&queue).is_some_and(|next| is_it(&next)));
         }
         let most = MAX_EVENTS_OF_A_KIND as u64;
         let mut events = std::iter::from_fn(|| match now(&queue) {
@@ -450,5 +508,19 @@ mod tests {
         queue.close();
         callers.into_iter().for_each(|caller| assert!(caller.join().unwrap().is_err()));
         assert_eq!(queue.send(query(1)), Err(NotTaken::Stopped(Stopped::default())));
+    }
+
+    #[test]
+    fn queries_are_the_same_that_differ_in_the_space_between_words() {
+        let wanted = "SELECT 'a  b', \"c  d\" FROM s";
+        assert_eq!(with_single_spaces("  SELECT 'a  b',\n\t\"c  d\"   FROM s "), wanted);
+        assert_ne!(with_single_spaces("SELECT 'a b', \"c  d\" FROM s"), wanted);
+        for kept in
+            ["SELECT a -- b\n FROM s", "SELECT /* a */  b FROM s", "SELECT $$a  b$$ FROM s", "SELECT E'\\'  ' FROM s"]
+        {
+            assert_eq!(with_single_spaces(kept), kept);
+        }
+        // Two quotes in a text are one.
+        assert_eq!(with_single_spaces("SELECT 'it''s  so'  FROM s"), "SELECT 'it''s  so' FROM s");
     }
 }

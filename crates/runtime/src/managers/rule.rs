@@ -1,6 +1,7 @@
 //! A handler's overload rule: values that its parameters have while its context nears its limit. They are set like any
 //! other values, but are not part of the wanted specification: a restarted daemon begins without them.
 
+use crate::graph::change::NewValues;
 use crate::managers::Managers;
 use crate::managers::change::parameters_text;
 use crate::managers::deployed::{Deployed, Entry, program};
@@ -9,7 +10,7 @@ use crate::managers::rule_costs::{AGAIN_S, RuleCosts, dearest};
 use crate::managers::spec::HandlerSpec;
 use crossdock_control::balance::RuleSecond;
 use crossdock_control::load::{Cost, Load};
-use crossdock_engine::{Natives, ParameterValues};
+use crossdock_engine::Natives;
 use std::collections::BTreeMap;
 
 /// Checks whether a handler's rule can be applied, for the formats that its streams have now.
@@ -32,12 +33,12 @@ pub(crate) fn check(spec: &HandlerSpec, entries: &[Entry], natives: &Natives) ->
 }
 
 /// Values for all entries that take them; those of the others stay.
-fn values(entries: &[Entry], parameters: &BTreeMap<String, String>) -> Vec<(u64, ParameterValues)> {
+fn values(there: &Deployed, parameters: &BTreeMap<String, String>) -> Vec<NewValues> {
     let prepared = |entry: &Entry| {
         let prepared = entry.parameters.as_ref()?.prepare(parameters).ok()?;
-        Some((entry.input.id().0, prepared))
+        Some((entry.place(&there.reads), prepared))
     };
-    entries.iter().filter_map(prepared).collect()
+    there.entries.iter().filter_map(prepared).collect()
 }
 
 /// A handler's rule as balancing sees it, with the handler's load in the last second.
@@ -127,7 +128,7 @@ impl Managers {
         there.is_degraded &= !there.spec.overload_parameters.is_empty();
         let parameters =
             if there.is_degraded { there.spec.degraded_parameters() } else { there.spec.parameters.clone() };
-        let (node, values) = (there.node, values(&there.entries, &parameters));
+        let (node, values) = (there.node, values(there, &parameters));
         // If the order cannot be given, that is an event.
         let _ = self.order(|overlay| overlay.set_parameters(node, values));
     }

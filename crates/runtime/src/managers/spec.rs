@@ -79,6 +79,11 @@ pub struct HandlerSpec {
     /// The policy of its query for a record that it cannot compute: a division by zero, an overflow, a CAST that cannot
     /// be done.
     pub on_row_error: OnRowError,
+    /// Set for a subscription's query with state: the views that it reads streams through, by stream. Its clauses for a slow subscriber
+    /// are none of the handler's. It is part of no request, and not written down.
+    #[serde(skip)]
+    #[cfg_attr(feature = "openapi", schema(ignore))]
+    pub subscription_views: Option<BTreeMap<String, String>>,
 }
 
 /// The policy of a query for a record that it cannot compute.

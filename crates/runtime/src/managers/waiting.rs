@@ -80,7 +80,7 @@ impl Managers {
     fn try_answer(&mut self, request: ControlRequest, since: Instant) -> Answered {
         match request {
             ControlRequest::Change { change, discard_state, to } => {
-                let answer = match self.make(&change, discard_state, true, since) {
+                let answer = match self.make_asked(&change, discard_state, since) {
                     Err(NotMade::Unmeasured) => {
                         return Answered::Unmeasured(ControlRequest::Change { change, discard_state, to });
                     }
@@ -93,7 +93,7 @@ impl Managers {
                 };
                 self.answer_change(answer, to);
             }
-            ControlRequest::Plan { change, discard_state, to } => match self.plan(&change, discard_state) {
+            ControlRequest::Plan { change, discard_state, to } => match self.plan_asked(&change, discard_state) {
                 None => return Answered::Unmeasured(ControlRequest::Plan { change, discard_state, to }),
                 Some(plan) => drop(to.send(plan)),
             },
@@ -121,10 +121,11 @@ impl Managers {
                 }
             }
             ControlRequest::Disconnect(flow) => drop(self.disconnected.insert(flow)),
-            ControlRequest::RemoveQuery(name) => {
-                let hindered = self.remove_query(&name);
+            ControlRequest::RemoveQuery { handler, uses } => {
+                let hindered = self.end_uses(&handler, uses);
                 self.publish_changed();
-                let request = ControlRequest::RemoveQuery(name);
+                // They have ended, whenever the handler goes.
+                let request = ControlRequest::RemoveQuery { handler, uses: 0 };
                 return match hindered {
                     Some(at) => Answered::Hindered { at, plan: PlanInfo::default(), request },
                     None => self.unless_missing(request),
@@ -157,7 +158,7 @@ impl Managers {
             ControlRequest::Change { to, .. } => drop(to.send(Err(self.refuse_hindered(at, plan)))),
             ControlRequest::PlaceQuery(query) => (query.then)(Err(self.note_unanswered(at))),
             ControlRequest::Connect(connection) => (connection.then)(Err(self.note_unanswered(at))),
-            // Its handler stays, to be removed by hand.
+            // A handler of subscriptions that have gone is tried again.
             _ => drop(self.note_unanswered(at)),
         }
     }

@@ -60,6 +60,8 @@ impl Deployed {
         let probation = if self.work.is_on_probation() { self.probation_ns_per_s } else { u64::MAX };
         let limit = self.limit_ns_per_s.map_or(probation, |limit| limit.min(probation));
         let mut policy = policy(&self.spec, (&self.entries, &self.costs), limit);
+        // While it waits for one of its streams, the publishers of the others do not.
+        policy.drops |= self.entries.is_empty() && self.reads.len() > 1 && self.keeps_state();
         // A rule by which it takes less comes before sampling.
         let saves = self.rule_costs.as_ref().is_none_or(RuleCosts::saves);
         if !self.spec.overload_parameters.is_empty() && !self.is_degraded && saves {

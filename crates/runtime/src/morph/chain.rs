@@ -118,7 +118,12 @@ impl ConversionChain {
     /// A handler that runs it; with parts of no encoding there is always one.
     pub(crate) fn instance(&self, between: &Between) -> Option<Instance> {
         let handler = Converter::new(&self.parts, Arc::clone(&self.tally), Arc::clone(between))?;
-        Some(Instance { format: self.from.id().0, handler: Some(Box::new(handler)), output: self.made.id().0 })
+        Some(Instance {
+            stream: None,
+            format: self.from.id().0,
+            handler: Some(Box::new(handler)),
+            output: self.made.id().0,
+        })
     }
 
     /// Whether it is the chain of these steps that makes these fields.

@@ -1,8 +1,8 @@
 //! Peers' queues: how much may wait for each, what joins them, and what leaves when one is over its bound.
 
 use super::{Net, SPARE_BUFFERS, needed_buffers};
-use crate::graph::node::Spill;
 use crate::graph::session::Room;
+use crate::graph::spill::Spill;
 use crate::net::carrier::Recipient;
 use crate::net::payload::Payload;
 use crate::net::peers::Peer;

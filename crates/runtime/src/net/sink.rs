@@ -2,7 +2,7 @@
 //! that.
 
 use crate::counters::DropReason;
-use crate::graph::node::Spill;
+use crate::graph::spill::Spill;
 use crate::net::carrier::{Carrier, Recipient, Whole, Wire};
 use crate::net::space::OpenPacket;
 use crossdock_engine::Sink;

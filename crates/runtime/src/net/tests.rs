@@ -4,8 +4,8 @@
 mod order;
 
 use crate::counters::Counters;
-use crate::graph::node::Spill;
 use crate::graph::run::{Outcome, process};
+use crate::graph::spill::Spill;
 use crate::net::carrier::{Carrier, Recipient, Wire};
 use crate::net::memory::Attached;
 use crate::net::packets::Link;

@@ -318,20 +318,26 @@ fn run_c_cores(Polled { graphs, poller }: &mut Polled, settings: LoopSettings, s
             Idle::Spin | Idle::Nap => idler.spin(now_ns),
             Idle::Sleep => {
                 let is_full = graphs.iter_mut().any(|(graph, _)| graph.is_full());
+                let due_ns = graphs.iter().map(|(graph, _)| graph.due_ns()).min().unwrap_or(u64::MAX);
                 for (graph, ws) in &mut *graphs {
                     graph.note_queues(ws.buffers_in_use());
                     graph.gauges().sleeps.add(1);
                     graph.gauges().asleep.set(1);
                 }
                 // A failed wait (a signal) is a short one.
-                let by_arrival =
-                    poller.wait(Some(if is_full { FULL_SLEEP } else { LONGEST_SLEEP })).is_ok_and(|r| !r.is_empty());
+                let by_arrival = poller.wait(Some(sleep_time(is_full, due_ns, clock))).is_ok_and(|r| !r.is_empty());
                 graphs.iter().for_each(|(graph, _)| graph.gauges().asleep.set(0));
                 idler.slept(now_ns, clock.now_ns(), by_arrival);
             }
         }
         now_ns = clock.now_ns();
     }
+}
+
+/// How long to sleep at most: until a node is due, and shortly where batches wait for room in a ring.
+fn sleep_time(is_full: bool, due_ns: u64, clock: Clock) -> Duration {
+    let until_due = Duration::from_nanos(due_ns.saturating_sub(clock.now_ns()));
+    until_due.min(if is_full { FULL_SLEEP } else { LONGEST_SLEEP })
 }
 
 impl Graph {
@@ -461,7 +467,7 @@ impl GCore {
             seat.graph.gauges().turns.add(1);
             turn_clock.end(clock.now_ns());
             if !changed && !seat.graph.is_changing() {
-                seat.sleep(ws);
+                seat.sleep(clock, ws);
             }
             return true;
         };
@@ -501,10 +507,10 @@ impl GCore {
 }
 
 impl Seat {
-    fn sleep(&mut self, ws: &Workspace) {
+    fn sleep(&mut self, clock: Clock, ws: &Workspace) {
         self.graph.note_queues(ws.buffers_in_use());
         self.graph.gauges().sleeps.add(1);
-        let time = if self.graph.is_full() { FULL_SLEEP } else { LONGEST_SLEEP };
+        let time = sleep_time(self.graph.is_full(), self.graph.due_ns(), clock);
         self.graph.gauges().asleep.set(1);
         // A failed wait (a signal) is a short one.
         let _ = self.poller.wait(Some(time));

@@ -273,7 +273,7 @@ impl Drop for Rig {
 }
 
 fn instance(entry: Entry) -> node::Instance {
-    node::Instance { format: entry.format, handler: Some(entry.handler), output: entry.output }
+    node::Instance { stream: None, format: entry.format, handler: Some(entry.handler), output: entry.output }
 }
 
 #[cfg(test)]

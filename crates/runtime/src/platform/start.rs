@@ -81,11 +81,14 @@ pub(crate) fn start(
         members.iter().for_each(|at| doorbells[*at] = poller.doorbell());
     }
 
+    // One for all: a node that moves sees no other time.
+    let epoch_ns = clock.epoch_ns();
     let (mut graphs, mut ports, mut own) = (Vec::new(), Vec::new(), usize::MAX);
     for (at, seat) in seats.iter_mut().enumerate() {
         let (orders, control) = signal_queue();
         let mut graph = Graph::new(ContextIndex(at as u8), orders, doorbells.clone());
         graph.shed_after(u64::from(config.shed_after_us) * 1000);
+        graph.set_epoch(epoch_ns);
         let ws = Workspace::new(pool()?);
         own = own.min(ws.large_buffers);
         (seat.buffers, seat.gauges) = (ws.buffers(), Arc::clone(graph.gauges()));

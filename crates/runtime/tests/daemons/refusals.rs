@@ -236,7 +236,7 @@ fn a_change_that_is_refused_leaves_everything_as_it_was() {
         next
     });
     let mut refused = 0;
-    for round in 0..tries(400, 100) {
+    for round in 0..tries(200, 100) {
         if rng.u8(0..4) == 0 {
             // A context that is busy with all this traffic may have no room.
             refused += u32::from(manager.change(possible(&mut rng, round), false).unwrap().is_err());

@@ -283,7 +283,7 @@ const CONTEXT: [(&str, &str); 24] = [
     ("replaced", "crossdock_context_replaced_total"),
     ("panics", "crossdock_context_panics_total"),
 ];
-const HANDLER: [(&str, &str); 21] = [
+const HANDLER: [(&str, &str); 27] = [
     ("predicted", "crossdock_handler_predicted_load_ratio"),
     ("measured", "crossdock_handler_load_ratio"),
     ("limit_ns_per_s", "crossdock_handler_limit_ratio"),
@@ -293,6 +293,12 @@ const HANDLER: [(&str, &str); 21] = [
     ("bytes_out", "crossdock_handler_out_bytes_total"),
     ("batches_in", "crossdock_handler_batches_in_total"),
     ("busy_ns", "crossdock_handler_busy_seconds_total"),
+    ("taken", "crossdock_handler_records_taken_total"),
+    ("late", "crossdock_handler_rows_late_total"),
+    ("forgotten", "crossdock_handler_state_forgotten_total"),
+    ("stage_errors", "crossdock_handler_stage_errors_total"),
+    ("state_bytes", "crossdock_handler_state_bytes"),
+    ("state_bytes_bound", "crossdock_handler_state_bound_bytes"),
     ("row_errors", "crossdock_handler_row_errors_total"),
     ("dropped", "crossdock_handler_dropped_total"),
     ("ns_per_record", "crossdock_handler_record_time_seconds"),

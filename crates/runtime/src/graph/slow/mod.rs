@@ -254,7 +254,7 @@ impl Slow {
             gauges.lose(Loss::Failed, came);
             return false;
         }
-        let row_errors = gauges.note_filtered(&counted, &reducer.selects.counters());
+        let row_errors = gauges.note_counts(&counted, &reducer.selects.counters());
         if row_errors > 0 {
             gauges.note_row_errors(row_errors, &mut *reducer.selects);
         }

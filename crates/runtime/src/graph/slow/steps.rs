@@ -94,7 +94,7 @@ impl Graph {
             records.saturating_sub(input.done as u64)
         };
         let queued: u64 = node.inputs.iter().map(queued).sum();
-        queued + node.spill.ends.len() as u64 + node.slow().map_or(0, Slow::len)
+        queued + node.spill.waiting() as u64 + node.slow().map_or(0, Slow::len)
     }
 
     /// When records that wait for their rate are to be looked at, in ns.

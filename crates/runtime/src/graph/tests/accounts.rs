@@ -67,11 +67,11 @@ struct Account {
 impl Account {
     fn instance(&self, (format, fits): (u64, bool), rng: &mut Rng) -> Instance {
         if !fits {
-            return Instance { format, handler: None, output: 0 };
+            return Instance { stream: None, format, handler: None, output: 0 };
         }
         let (seen, counters) = (Arc::clone(&self.seen), HandlerCounters::default());
         let handler = Delicate { seen, is_delicate: rng.u8(0..3) == 0, emits: rng.bool(), counters };
-        Instance { format, handler: Some(Box::new(handler)), output: format }
+        Instance { stream: None, format, handler: Some(Box::new(handler)), output: format }
     }
 
     fn instances(&self, rng: &mut Rng) -> Vec<Instance> {

@@ -164,7 +164,7 @@ impl Scene {
             self.readers.formats.insert(program.output.id().0, program.output.clone());
             let output = program.output.id().0;
             let handler = Some(Box::new(SelectHandler::new(program)) as Box<dyn Handler>);
-            instances.push(Instance { format: format.id().0, handler, output });
+            instances.push(Instance { stream: None, format: format.id().0, handler, output });
         }
         instances
     }
@@ -463,7 +463,7 @@ fn a_panic_while_records_are_selected_takes_its_node_only() {
     scene.turn(usize::MAX);
     let instance = |format: &Format| {
         let handler: Box<dyn Handler> = Box::new(sessions::Panics);
-        Instance { format: format.id().0, handler: Some(handler), output: format.id().0 }
+        Instance { stream: None, format: format.id().0, handler: Some(handler), output: format.id().0 }
     };
     let mut failing: Vec<Instance> = scene.formats.iter().map(instance).collect();
     scene.graph.update_session(0, &mut failing, |_| true);

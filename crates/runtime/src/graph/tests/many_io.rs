@@ -28,7 +28,7 @@ struct PerSource {
 fn instance(emits: bool, wrong: &Arc<AtomicU64>) -> Instance {
     let (wrong, kind) = (Arc::clone(wrong), Arc::from("next/1"));
     let handler = PerSource { next: Some(Box::default()), emits, kind, wrong };
-    Instance { format: FORMAT, handler: Some(Box::new(handler)), output: FORMAT }
+    Instance { stream: None, format: FORMAT, handler: Some(Box::new(handler)), output: FORMAT }
 }
 
 impl Handler for PerSource {
@@ -304,7 +304,7 @@ impl Contexts {
     fn subscribe(&mut self, overlay: &mut Overlay, (stream, source): (u32, u32), at: usize) {
         let edit = Edit::Deliver { stream, at: ContextIndex(at as u8), is_delivered: true };
         overlay.change(vec![edit], self).unwrap();
-        let instance = Instance { format: FORMAT, handler: Some(Box::new(All)), output: FORMAT };
+        let instance = Instance { stream: None, format: FORMAT, handler: Some(Box::new(All)), output: FORMAT };
         let policy = (SchedulingPolicy::default(), false);
         self.graphs[at].0.add_session(self.keys, stream, vec![instance], policy, Arc::default());
         let of_source = self.next.iter().filter(|((of, _), _)| *of == source);
@@ -614,7 +614,7 @@ fn end_in_exchange(seed: u64) {
 #[test]
 fn the_end_of_a_stream_is_reported_once_also_while_its_handler_gets_replicas() {
     let seed = std::env::var("CROSSDOCK_SEED").ok().and_then(|seed| seed.parse().ok());
-    let all = if std::env::var_os("CROSSDOCK_THOROUGH").is_some() { 4000 } else { 200 };
+    let all = if std::env::var_os("CROSSDOCK_THOROUGH").is_some() { 1000 } else { 100 };
     for seed in seed.map_or(0..all, |seed: u64| seed..seed + 1) {
         end_in_exchange(seed);
     }

@@ -10,7 +10,7 @@ fn output_that_waits_for_buffers_leaves_before_its_format_goes() {
     const NEXT: u64 = FORMAT + 1;
     let many = |format, output, times| {
         let handler = Box::new(Many { times, counters: HandlerCounters::default() });
-        Instance { format, handler: Some(handler), output }
+        Instance { stream: None, format, handler: Some(handler), output }
     };
     // The handler stays where it is, or goes elsewhere.
     for to in [1, 0, 2] {
@@ -59,7 +59,7 @@ fn an_order_for_a_node_that_moves_follows_it() {
         }
     });
     assert!(begins && overlay.unanswered().is_some());
-    let instance = Instance { format: NEXT, output: NEXT, ..InOrder::instance(false, &Arc::default()) };
+    let instance = Instance { stream: None, format: NEXT, output: NEXT, ..InOrder::instance(false, &Arc::default()) };
     let order = overlay.add_instance(id, instance).unwrap();
     world.offer(0);
     world.offer_as(0, NEXT);

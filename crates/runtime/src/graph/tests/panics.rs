@@ -54,7 +54,7 @@ impl Handler for Unsound {
 }
 
 fn unsound(at: u64) -> Vec<Instance> {
-    vec![Instance { format: FORMAT, handler: Some(Box::new(Unsound { seen: 0, at })), output: FORMAT }]
+    vec![Instance { stream: None, format: FORMAT, handler: Some(Box::new(Unsound { seen: 0, at })), output: FORMAT }]
 }
 
 #[test]

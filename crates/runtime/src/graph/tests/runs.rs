@@ -17,7 +17,7 @@ impl Slow {
     fn instance(ns: u64) -> (Instance, Arc<Mutex<Vec<usize>>>) {
         let runs: Arc<Mutex<Vec<usize>>> = Arc::default();
         let handler = Box::new(Slow { ns, runs: Arc::clone(&runs) });
-        (Instance { format: FORMAT, handler: Some(handler), output: FORMAT }, runs)
+        (Instance { stream: None, format: FORMAT, handler: Some(handler), output: FORMAT }, runs)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::graph::gauges::{Loss, NodeGauges};
 
 fn many(times: usize) -> Vec<Instance> {
     let handler = Box::new(Many { times, counters: HandlerCounters::default() });
-    vec![Instance { format: FORMAT, handler: Some(handler), output: FORMAT }]
+    vec![Instance { stream: None, format: FORMAT, handler: Some(handler), output: FORMAT }]
 }
 
 /// Offers batches of both streams, with a turn of the context after each.
@@ -90,8 +90,9 @@ impl Handler for Panics {
 #[test]
 fn a_panic_in_a_query_takes_its_node_only() {
     let (mut world, _overlay) = World::new(1, 1, 64);
-    let instance =
-        |handler: Box<dyn Handler>| vec![Instance { format: FORMAT, handler: Some(handler), output: FORMAT }];
+    let instance = |handler: Box<dyn Handler>| {
+        vec![Instance { stream: None, format: FORMAT, handler: Some(handler), output: FORMAT }]
+    };
     let policy = SchedulingPolicy::default();
     let before = world.subscribe_with(instance(Box::new(All)), 5, 0, policy);
     let failing = world.subscribe_with(instance(Box::new(Panics)), 6, 0, policy);

@@ -6,11 +6,12 @@
 //! its steps are carried out when it does.
 
 use crate::graph::ContextIndex;
+use crate::graph::change::NewValues;
 use crate::graph::node::Instance;
 use crate::info::{AppliedInfo, ChangeInfo, PlanInfo};
 use crate::managers::Managers;
 use crate::managers::deployed::{
-    Compiled, Deployed, Entry, KnownStream, Status, kind, leaving, need_of, outputs, with_margin,
+    self, Compiled, Deployed, Entry, KnownStream, Status, kind, leaving, need_of, outputs, with_margin,
 };
 use crate::managers::events::About;
 use crate::managers::keep::Former;
@@ -24,7 +25,7 @@ use crossdock_control::admission::{ContextChoice, Need};
 use crossdock_control::load::{Capacity, Context as ControlContext, Contexts, ContextsError, Cost, Flow, Load};
 use crossdock_control::plan::scope::Scope;
 use crossdock_control::plan::{self as control, Action, Note, Refusal, State};
-use crossdock_engine::{Handler, ParameterValues};
+use crossdock_engine::Handler;
 use crossdock_format::{Format, FormatId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,7 +35,7 @@ use std::time::Instant;
 pub(super) enum PlanStep {
     Deploy { spec: HandlerSpec, reads: Vec<String>, compiled: Compiled, need: Need, at: ContextIndex },
     Swap { spec: HandlerSpec, reads: Vec<String>, compiled: Compiled, need: Need, keeps_state: bool },
-    SetParameters { spec: HandlerSpec, values: Vec<(u64, ParameterValues)>, costs: Vec<Cost>, need: Need },
+    SetParameters { spec: HandlerSpec, values: Vec<NewValues>, costs: Vec<Cost>, need: Need },
     Respecify { spec: HandlerSpec, need: Need },
     Move { handler: String, spec: HandlerSpec, to: ContextIndex },
     Remove { handler: String },
@@ -241,7 +242,7 @@ impl Managers {
     /// anew: a later start may restore them.
     fn write_down(&mut self, wanted: &WantedSpecs) -> Result<Former, String> {
         let Managers { kept, queries, .. } = self;
-        kept.change(wanted.iter().filter(|(name, _)| !queries.contains(*name)))
+        kept.change(wanted.iter().filter(|(name, _)| !queries.contains_key(*name)))
     }
 
     /// All contexts with what system work takes, as measured.
@@ -381,7 +382,10 @@ impl Managers {
         discard_state: bool,
     ) -> Result<PlannedHandler, String> {
         self.check_output(spec)?;
-        let inputs: Vec<KnownStream> = reads.iter().filter_map(|name| streams.get(name).cloned()).collect();
+        // One that nobody knows yet has no format.
+        let unknown = |name: &String| KnownStream { name: name.clone(), ..KnownStream::default() };
+        let of_name = |name: &String| streams.get(name).cloned().unwrap_or_else(|| unknown(name));
+        let inputs: Vec<KnownStream> = reads.iter().map(of_name).collect();
         let inputs: Vec<&KnownStream> = inputs.iter().collect();
         let there = self.handlers.get(&spec.name);
         let is_same = there.is_some_and(|there| is_same(there, spec, &inputs));
@@ -626,7 +630,7 @@ struct PlannedHandler {
     /// Present if its program changes, or it is new.
     compiled: Option<Compiled>,
     /// Present if only its parameters' values change.
-    values: Option<Vec<(u64, ParameterValues)>>,
+    values: Option<Vec<NewValues>>,
     /// The costs of its entries.
     costs: Vec<Cost>,
     /// The estimates of its entries with these values.
@@ -644,16 +648,23 @@ fn is_same(there: &Deployed, spec: &HandlerSpec, inputs: &[&KnownStream]) -> boo
             spec.parameters.clone(),
             spec.input_streams.clone(),
             spec.output_stream.clone(),
+            spec.on_row_error,
+            spec.subscription_views.clone(),
         )
     };
     let known = |stream: &&KnownStream| {
-        stream.formats.iter().all(|(format, _)| there.entries.iter().any(|entry| entry.input == *format))
+        let has_entry = |format: &Format| there.entries.iter().any(|entry| entry.is_for(&stream.name, format));
+        stream.formats.iter().all(|(format, _)| has_entry(format))
     };
-    program(&there.spec) == program(spec) && inputs.iter().all(known)
+    // A query with state waits for the first format of each of its streams.
+    let waits = there.entries.is_empty()
+        && inputs.iter().any(|stream| stream.formats.is_empty())
+        && deployed::program(spec).is_ok_and(|program| program.is_stateful());
+    program(&there.spec) == program(spec) && (waits || inputs.iter().all(known))
 }
 
 /// The values that it takes to change a handler's parameters, if nothing else of its program changes.
-fn only_parameters(there: &Deployed, spec: &HandlerSpec) -> Option<Result<Vec<(u64, ParameterValues)>, String>> {
+fn only_parameters(there: &Deployed, spec: &HandlerSpec) -> Option<Result<Vec<NewValues>, String>> {
     let same = HandlerSpec { parameters: there.spec.parameters.clone(), ..spec.clone() };
     // One that was given up has no instance that could take them.
     let has_failed = matches!(there.status, Status::Failed(_));
@@ -665,7 +676,7 @@ fn only_parameters(there: &Deployed, spec: &HandlerSpec) -> Option<Result<Vec<(u
         // It has none, as it does not fit the format.
         let Some(parameters) = &entry.parameters else { continue };
         match parameters.prepare(&spec.parameters) {
-            Ok(prepared) => values.push((entry.input.id().0, prepared)),
+            Ok(prepared) => values.push((entry.place(&there.reads), prepared)),
             // One that takes another handler.
             Err(crossdock_engine::MakeError::Fixed { .. }) => return None,
             Err(error) => return Some(Err(error.to_string())),
@@ -676,10 +687,12 @@ fn only_parameters(there: &Deployed, spec: &HandlerSpec) -> Option<Result<Vec<(u
 
 /// The first format whose state of this kind is not taken over, where `takes` says which of the compiled entries do that.
 fn lost_state(there: &Deployed, compiled: &Compiled, kind: &str, takes: impl Fn(&Entry) -> bool) -> Option<FormatId> {
-    let of_kind = there.entries.iter().filter(|before| before.state.as_deref() == Some(kind));
-    let mut inputs = of_kind.map(|before| &before.input);
-    let lost = inputs.find(|input| !compiled.entries.iter().find(|after| after.input == **input).is_some_and(&takes));
-    lost.map(Format::id)
+    let mut of_kind = there.entries.iter().filter(|before| before.state.as_deref() == Some(kind));
+    let is_lost = |before: &&Entry| {
+        let mut after = compiled.entries.iter().filter(|after| after.is_for(&before.stream, &before.input));
+        !after.next().is_some_and(&takes)
+    };
+    of_kind.find(is_lost).map(|before| before.input.id())
 }
 
 fn note_handler(note: &Note) -> &str {
@@ -744,20 +757,21 @@ fn derived(
 }
 
 /// The instances of what was compiled.
-fn instances(compiled: &mut Compiled) -> Vec<Instance> {
+fn instances(compiled: &mut Compiled, reads: &[(String, u32)]) -> Vec<Instance> {
     let handlers = std::mem::take(&mut compiled.handlers);
     debug_assert_eq!(handlers.len(), compiled.entries.len(), "handlers are taken when the plan is made");
-    instances_of(&compiled.entries, handlers)
+    instances_of(&compiled.entries, reads, handlers)
 }
 
-/// The instances of entries, with their handlers in the same order.
-fn instances_of(entries: &[Entry], handlers: Vec<Option<Box<dyn Handler>>>) -> Vec<Instance> {
-    let instance = |(entry, handler): (&Entry, _)| Instance {
-        format: entry.input.id().0,
-        handler,
-        output: entry.output.as_ref().map_or(0, |format| format.id().0),
-    };
-    entries.iter().zip(handlers).map(instance).collect()
+/// The instances of entries of a handler that reads these streams, with their handlers in the same order.
+fn instances_of(entries: &[Entry], reads: &[(String, u32)], handlers: Vec<Option<Box<dyn Handler>>>) -> Vec<Instance> {
+    entries.iter().zip(handlers).map(|(entry, handler)| instance_of(entry, reads, handler)).collect()
+}
+
+/// The instance of an entry of a handler that reads these streams.
+fn instance_of(entry: &Entry, reads: &[(String, u32)], handler: Option<Box<dyn Handler>>) -> Instance {
+    let (stream, format) = entry.place(reads);
+    Instance { stream, format, handler, output: entry.output.as_ref().map_or(0, |format| format.id().0) }
 }
 
 mod scope;

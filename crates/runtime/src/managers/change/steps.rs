@@ -1,11 +1,14 @@
 //! Carries out the steps of a plan as one change of the graph, fits handlers to new formats, and restarts failed
 //! handlers.
 
-use super::{Carried, Failed, PlanStep, instances, instances_of, parameters_text};
+use super::{Carried, Failed, PlanStep, instance_of, instances, instances_of, parameters_text};
 use crate::graph::bounds::TooManyQueues;
-use crate::graph::node::{Instance, Node};
+use crate::graph::change::NewValues;
+use crate::graph::node::Node;
 use crate::graph::{ContextIndex, NodeId};
-use crate::managers::deployed::{Compiled, CompiledEntry, Deployed, Entry, KnownStream, Status, program, with_margin};
+use crate::managers::deployed::{
+    Compiled, CompiledEntry, Decided, Deployed, Entry, KnownStream, Status, awaited, decided, program, with_margin,
+};
 use crate::managers::events::About;
 use crate::managers::request::ControlRequest;
 use crate::managers::spec::{HandlerSpec, OnFault};
@@ -16,7 +19,7 @@ use crate::platform::overlay::{Changed, Edit, NotChanged, Overlay, Waiting};
 use crossdock_control::admission::Need;
 use crossdock_control::figures::{Rate, Time};
 use crossdock_control::load::{Contexts, Cost};
-use crossdock_engine::{HandlerProgram, ParameterValues};
+use crossdock_engine::HandlerProgram;
 use crossdock_format::Format;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,7 +47,7 @@ fn new_reads(there: &Deployed, reads: &[String]) -> Vec<String> {
 enum Done {
     Deployed { deployed: Box<Deployed> },
     Swapped { spec: HandlerSpec, compiled: Compiled, need: Need, reads: Vec<(String, u32)>, gone: Vec<u32>, limit: u64 },
-    Parameters { spec: HandlerSpec, values: Vec<(u64, ParameterValues)>, costs: Vec<Cost>, need: Need },
+    Parameters { spec: HandlerSpec, values: Vec<NewValues>, costs: Vec<Cost>, need: Need },
     Respecified { spec: HandlerSpec, need: Need },
     Moved { handler: String, spec: HandlerSpec, from: String, to: ContextIndex },
     Removed { handler: String },
@@ -181,9 +184,9 @@ impl Managers {
                 let (numbers, makes) = reserved.remove(&spec.name).ok_or_else(|| unknown(&spec.name))?;
                 let id = self.overlay.next_id(&edits.nodes);
                 edits.nodes.push(id);
-                let mut node = Box::new(Node::new(id, instances(&mut compiled), makes, &numbers));
+                let reads: Vec<(String, u32)> = reads.into_iter().zip(numbers.iter().copied()).collect();
+                let mut node = Box::new(Node::new(id, instances(&mut compiled, &reads), makes, &numbers));
                 node.reads_own = spec.replicas;
-                let reads: Vec<(String, u32)> = reads.into_iter().zip(numbers).collect();
                 let of_node = (id, Arc::clone(&node.gauges));
                 let mut deployed = Box::new(Deployed::new(spec, of_node, makes, reads, compiled, need));
                 deployed.begin_probation(edits.probation_ns_per_s(at, &need));
@@ -205,7 +208,7 @@ impl Managers {
                 let limit = edits.probation_ns_per_s(at, &need);
                 let new_policy = policy(&spec, (&compiled.entries, &with_margin(&compiled.entries)), limit);
                 if let Edit::Change { instances: next, policy: set, reads: read, .. } = edits.of(node) {
-                    *next = Some((instances(&mut compiled), keeps_state));
+                    *next = Some((instances(&mut compiled, &reads), keeps_state));
                     *set = Some(new_policy);
                     *read = Some(reads.iter().map(|(_, number)| *number).collect());
                 }
@@ -247,8 +250,10 @@ impl Managers {
             Done::Deployed { deployed } => {
                 let (name, need) = (deployed.spec.name.clone(), deployed.need);
                 self.look_for_formats(&name, deployed.reads.iter().map(|(_, number)| *number));
+                let keeps_state = deployed.keeps_state();
                 self.handlers.insert(name.clone(), *deployed);
-                self.note("deployed", &name, format!("version 1, {}", self.load_text(&need)));
+                let state = if keeps_state { "; its state is empty" } else { "" };
+                self.note("deployed", &name, format!("version 1, {}{state}", self.load_text(&need)));
             }
             Done::Swapped { spec, compiled, need, reads, gone, limit } => {
                 let name = spec.name.clone();
@@ -262,6 +267,7 @@ impl Managers {
                     version = there.version;
                     there.costs = with_margin(&compiled.entries);
                     there.entries = compiled.entries;
+                    there.note_plan();
                     there.is_metered = compiled.is_metered;
                     (there.need, there.predicted) = (need, need.load);
                     there.begin_probation(limit);
@@ -310,7 +316,7 @@ impl Managers {
     fn take_parameters(
         &mut self,
         spec: HandlerSpec,
-        values: Vec<(u64, ParameterValues)>,
+        values: Vec<NewValues>,
         costs: Vec<Cost>,
         need: Need,
     ) -> Result<u64, String> {
@@ -517,21 +523,24 @@ impl Managers {
             self.formats_to_retry.insert(stream.number);
             return Ok(());
         }
-        let (program, node, there_spec) = (program(&there.spec)?, there.node, there.spec.clone());
+        let (program, node, there_spec, reads) =
+            (program(&there.spec)?, there.node, there.spec.clone(), there.reads.clone());
+        let Some((streams, decided)) = self.streams_to_fit(name, &program, stream)? else { return Ok(()) };
+        let (there, _) = self.placed(name)?;
         let is_new =
-            |(format, _): &&(crossdock_format::Format, Arc<[u8]>)| !there.entries.iter().any(|e| e.input == *format);
-        let new: Vec<_> = stream.formats.iter().filter(is_new).cloned().collect();
+            |stream: &KnownStream, format: &Format| !there.entries.iter().any(|e| e.is_for(&stream.name, format));
+        let formats = streams.iter().flat_map(|stream| stream.formats.iter().map(move |of| (stream, of)));
+        let new: Vec<_> = formats.filter(|(stream, (format, _))| is_new(stream, format)).collect();
         let is_unchanged = new.is_empty();
-        for (format, sample) in new {
-            let fitted = self.fitted(&program, &there_spec, stream, (&format, &sample))?;
+        for (stream, (format, sample)) in new {
+            let fitted = self.fitted((&program, &there_spec, decided.as_ref()), stream, (format, sample))?;
             // It is measured before.
             let Some(CompiledEntry { entry, is_metered }) = fitted else { continue };
             if let Some(why) = &entry.why {
                 self.note("unreadable", name, format!("format {} of stream `{}`: {why}", format.id(), stream.name));
             }
-            let output = entry.output.as_ref().map_or(0, |format| format.id().0);
             let handler = self.compiler.take_handler(&there_spec, &entry);
-            let instance = Instance { format: format.id().0, handler, output };
+            let instance = instance_of(&entry, &reads, handler);
             if self.order(|overlay| overlay.add_instance(node, instance)).is_err() {
                 // Once its context takes orders again.
                 self.formats_to_retry.insert(stream.number);
@@ -540,6 +549,9 @@ impl Managers {
             if let Some(there) = self.there(name) {
                 there.entries.push(entry);
                 there.is_metered &= is_metered;
+                if there.plan.is_none() {
+                    there.note_plan();
+                }
                 there.status = Status::Running;
             }
         }
@@ -556,20 +568,57 @@ impl Managers {
         readers.iter().try_for_each(|reader| self.fit(reader, &made))
     }
 
+    /// The streams for whose formats a handler is to be compiled now that one has another format; for a query with state all of them, with
+    /// the formats that decide its rows. Those are settled once each of its streams has a format, and anew while it fits none: nothing
+    /// until then. The formats of its other streams may have come meanwhile, or not have been measured then.
+    #[expect(clippy::type_complexity, reason = "two lists, once")]
+    fn streams_to_fit(
+        &mut self,
+        name: &str,
+        program: &HandlerProgram,
+        stream: &KnownStream,
+    ) -> Result<Option<(Vec<KnownStream>, Option<Decided>)>, String> {
+        let (there, _) = self.placed(name)?;
+        if !program.is_stateful() {
+            return Ok(Some((vec![stream.clone()], None)));
+        }
+        let names = there.read_names();
+        let known = self.known_streams(&names.iter().cloned().collect()).map_err(|stopped| stopped.to_string())?;
+        let of_name = |name: &String| match known.get(name) {
+            _ if *name == stream.name => stream.clone(),
+            Some(known) => known.clone(),
+            None => KnownStream { name: name.clone(), ..KnownStream::default() },
+        };
+        let streams: Vec<KnownStream> = names.iter().map(of_name).collect();
+        let fitting =
+            self.handlers.get(name).and_then(|there| there.entries.iter().find(|entry| entry.output.is_some()));
+        if let Some(fitting) = fitting {
+            return Ok(Some((streams, fitting.decided.clone())));
+        }
+        let decided = decided(streams.iter());
+        let Some(there) = self.there(name) else { return Ok(None) };
+        (there.entries, there.plan) = (Vec::new(), None);
+        if decided.is_none() {
+            there.status = Status::waiting(&names, &awaited(streams.iter()));
+            self.note_changed(name);
+            return Ok(None);
+        }
+        Ok(Some((streams, decided)))
+    }
+
     /// The entry for a format that has come; one without a handler where it cannot be had, so that its records are
     /// counted and nobody waits for them. Nothing if it is to be measured before.
     fn fitted(
         &mut self,
-        program: &HandlerProgram,
-        spec: &HandlerSpec,
+        (program, spec, decided): (&HandlerProgram, &HandlerSpec, Option<&Decided>),
         stream: &KnownStream,
         (format, sample): (&Format, &[u8]),
     ) -> Result<Option<CompiledEntry>, String> {
         let unfit = |why: String| {
-            let entry = Entry::unfit(stream, format, why);
+            let entry = Entry { decided: decided.cloned(), ..Entry::unfit(stream, format, why) };
             CompiledEntry { entry, is_metered: true }
         };
-        let compiled = match self.compiler.compile_entry((program, spec), stream, format, sample) {
+        let compiled = match self.compiler.compile_entry((program, spec, decided), stream, (format, sample)) {
             Ok(compiled) => compiled,
             Err(_) if self.compiler.costs.is_missing() => return Ok(None),
             Err(why) => return Ok(Some(unfit(why))),
@@ -647,7 +696,7 @@ impl Managers {
         if self.compiler.costs.is_missing() {
             return;
         }
-        match handlers.map(|handlers| instances_of(&there.entries, handlers)) {
+        match handlers.map(|handlers| instances_of(&there.entries, &there.reads, handlers)) {
             Ok(instances) => {
                 if self.order(|overlay| overlay.restart(node, instances)).is_ok() {
                     self.hold_if_degraded(name);

@@ -2,10 +2,9 @@
 //! and reports what it has done when it has.
 
 use super::{After, Committing, Overlay};
-use crate::graph::change::{ORDERS, Op, Order, Report};
+use crate::graph::change::{NewValues, ORDERS, Op, Order, Report};
 use crate::graph::node::{Instance, SchedulingPolicy};
 use crate::graph::{ContextIndex, NodeId};
-use crossdock_engine::ParameterValues;
 
 /// Small orders that may wait for their nodes' changes.
 const MAX_WAITING: usize = 4 * ORDERS;
@@ -155,11 +154,7 @@ impl Overlay {
     ///
     /// # Errors
     /// As [`Overlay::order`].
-    pub(crate) fn set_parameters(
-        &mut self,
-        node: NodeId,
-        values: Vec<(u64, ParameterValues)>,
-    ) -> Result<u64, NotOrdered> {
+    pub(crate) fn set_parameters(&mut self, node: NodeId, values: Vec<NewValues>) -> Result<u64, NotOrdered> {
         self.order(node, Op::Parameters { node, values, refused: 0 })
     }
 

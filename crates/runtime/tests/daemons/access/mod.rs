@@ -1,6 +1,7 @@
 //! Access rules over the real wire: what is admitted, what is refused, and what a reader sees of a stream.
 
 mod schedules;
+mod stateful;
 
 use crossdock_format::{Format, RecordBuilder, Value};
 use crossdock_nectarine::{

@@ -354,6 +354,12 @@ impl Modelled for HandlerInfo {
         ("bytes_in", |world, _, info| Expected::from(handler(world, info).outcome(world).bytes)),
         ("bytes_out", |world, _, info| Expected::from(handler(world, info).bytes_out(world))),
         ("batches_in", |_, _, info| Expected::from(Range::new(info.records_in.min(1), info.records_in))),
+        // All are plain queries.
+        ("taken", |_, _, _| Expected::from(0)),
+        ("late", |_, _, _| Expected::from(0)),
+        ("forgotten", |_, _, _| Expected::from(0)),
+        ("stage_errors", |_, _, _| Expected::from(0)),
+        ("state_bytes", |_, _, _| Expected::from(0)),
         ("row_errors", |world, _, info| Expected::from(handler(world, info).outcome(world).all_errors())),
         ("row_errors_by", |world, _, info| {
             let errors = handler(world, info).outcome(world).errors;
@@ -380,6 +386,7 @@ impl Modelled for HandlerInfo {
         ("p99_ns_per_record", TIME),
         ("overruns", TIME),
         ("queue_bound", BOUND),
+        ("state_bytes_bound", BOUND),
     ];
 
     fn name(&self) -> String {

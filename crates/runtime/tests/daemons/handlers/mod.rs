@@ -18,6 +18,7 @@ mod changes;
 mod faults;
 mod replicas;
 mod resources;
+mod stateful;
 
 /// An answer that takes longer than this does not come at all.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -343,7 +344,7 @@ fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
         publisher.finish().unwrap();
         next
     });
-    let (changes, mut taken) = (tries(3000, 300), BTreeMap::new());
+    let (changes, mut taken) = (tries(1000, 300), BTreeMap::new());
     for round in 0..changes {
         let again = |name: &str| match name {
             "counted" => native("counted", "number", "N", &[("field", "n1")]),

@@ -1,0 +1,288 @@
+//! Joins of each row with the latest one of another input.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crossdock_format::{Format, Record};
+use crossdock_query::{AsofJoin, JoinKind, RowTime};
+
+use super::arena::Arena;
+use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
+use super::moment::{Budget, Emit, Lost, Moment};
+use super::pair::Pairs;
+use super::rows::{Kept, List, ROW_BYTES, Rows};
+
+/// The state of such a join: by key, the right rows that left rows may need, and left rows that wait.
+#[derive(Debug)]
+pub(super) struct Asof {
+    is_left: bool,
+    is_strict: bool,
+    waits: bool,
+    formats: [Format; 2],
+    columns: [KeyColumns; 2],
+    keys: Keys,
+    arena: Arena,
+    rows: Rows,
+    /// By a key's number.
+    of_key: Vec<OfKey>,
+    /// The left rows that wait, by their times.
+    waiting: BinaryHeap<Reverse<(i64, u32)>>,
+    pairs: Pairs,
+    key: Vec<u8>,
+    pub(super) lost: Lost,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct OfKey {
+    /// The right rows. A key that has some is linked among those in use.
+    right: List,
+    /// How many left rows wait.
+    waiting: u32,
+    /// Whether right rows are gone that came before those that are there.
+    had_older: bool,
+}
+
+impl OfKey {
+    const EMPTY: OfKey = OfKey { right: List::EMPTY, waiting: 0, had_older: false };
+}
+
+impl Asof {
+    /// The state of a join of rows of two formats.
+    ///
+    /// # Errors
+    /// In words: the columns do not fit.
+    pub(super) fn of(join: &AsofJoin, formats: [&Format; 2], rows: &Format) -> Result<Asof, String> {
+        let (left, right): (Vec<usize>, Vec<usize>) = join.keys.iter().copied().unzip();
+        Ok(Asof {
+            is_left: join.kind != JoinKind::Inner,
+            is_strict: join.is_strict,
+            waits: join.waits,
+            formats: formats.map(Clone::clone),
+            columns: [KeyColumns::of(formats[0], &left, true)?, KeyColumns::of(formats[1], &right, true)?],
+            keys: Keys::default(),
+            arena: Arena::default(),
+            rows: Rows::default(),
+            of_key: Vec::new(),
+            waiting: BinaryHeap::new(),
+            pairs: Pairs::of(formats, rows)?,
+            key: Vec::new(),
+            lost: Lost::default(),
+        })
+    }
+
+    /// How many bytes are in use.
+    pub(super) fn used(&self) -> usize {
+        self.arena.used() + self.rows.len() * ROW_BYTES + self.keys.len() * (ENTRY_BYTES + size_of::<OfKey>())
+    }
+
+    /// The least time of the left rows in the rows that it is yet to make. Where they do not wait, any may come.
+    pub(super) fn given(&self, time: RowTime, [left, right]: [i64; 2]) -> i64 {
+        if self.waits && time == RowTime::Left { left.min(right).min(self.first_waiting()) } else { i64::MIN }
+    }
+
+    /// The least time of the left rows that wait.
+    fn first_waiting(&self) -> i64 {
+        self.waiting.peek().map_or(i64::MAX, |Reverse((time, _))| *time)
+    }
+
+    /// Whether a right row of this time is one for a left row.
+    fn fits(&self, right: i64, left: i64) -> bool {
+        right < left || (right == left && !self.is_strict)
+    }
+
+    /// Whether a row of a side leaves without a partner, where it finds none.
+    pub(super) fn leaves_alone(&self, side: usize) -> bool {
+        side == 0 && self.is_left
+    }
+
+    /// Lets a left row leave that has no partner.
+    pub(super) fn leave(&mut self, bytes: &[u8], emit: Emit<'_>) {
+        emit(self.pairs.make([Some(bytes), None]));
+    }
+
+    /// Takes a row of a side.
+    #[inline]
+    pub(super) fn take(&mut self, side: usize, bytes: &[u8], moment: Moment, emit: Emit<'_>) {
+        let own = usize::from(side != 0);
+        if self.waits && moment.time < moment.marks[own] {
+            self.lost.late += 1;
+            return;
+        }
+        let mut key = std::mem::take(&mut self.key);
+        let has_null = self.columns[own].read(&Record::assume_checked(&self.formats[own], bytes), &mut key);
+        if side == 0 {
+            self.take_left(bytes, (!has_null).then_some(&key), moment, emit);
+        } else if !has_null {
+            self.take_right(bytes, &key, moment);
+        }
+        self.key = key;
+    }
+
+    fn take_left(&mut self, bytes: &[u8], key: Option<&Vec<u8>>, moment: Moment, emit: Emit<'_>) {
+        let is_ready = !self.waits || self.is_ready(moment.time, moment.marks[1]);
+        let Some(key) = key else {
+            if self.is_left {
+                emit(self.pairs.make([Some(bytes), None]));
+            }
+            return;
+        };
+        if is_ready {
+            let number = self.keys.find(key, &self.arena);
+            if let Some(number) = number
+                && self.of_key.get(number as usize).is_some_and(|of_key| of_key.right != List::EMPTY)
+            {
+                self.keys.used(number, false);
+            }
+            self.join(number.unwrap_or(NONE), moment.time, bytes, emit);
+            return number.into_iter().for_each(|number| self.trim(number, moment.marks));
+        }
+        let number = self.enter(key);
+        let block = self.arena.put(bytes);
+        let kept = Kept { time: moment.time, block, key: number, older: NONE, newer: NONE, is_matched: false };
+        let row = self.rows.add(kept);
+        if let Some(of_key) = self.of_key.get_mut(number as usize) {
+            of_key.waiting += 1;
+        }
+        self.waiting.push(Reverse((moment.time, row)));
+    }
+
+    /// Whether all right rows have come that a left row of this time may need.
+    fn is_ready(&self, time: i64, right_mark: i64) -> bool {
+        right_mark > time || (right_mark == time && self.is_strict)
+    }
+
+    fn enter(&mut self, key: &[u8]) -> u32 {
+        let (number, is_new) = self.keys.enter(key, &mut self.arena);
+        if is_new {
+            if self.of_key.len() <= number as usize {
+                self.of_key.resize(number as usize + 1, OfKey::EMPTY);
+            }
+            self.of_key[number as usize] = OfKey::EMPTY;
+        }
+        number
+    }
+
+    /// Emits a left row with the right one that is latest for its time. If that may be gone, because the left row comes late, it counts as
+    /// late.
+    fn join(&mut self, number: u32, time: i64, bytes: &[u8], emit: Emit<'_>) {
+        match self.latest(number, time) {
+            Some(right) => emit(self.pairs.make([Some(bytes), Some(self.arena.get(right.block))])),
+            None => {
+                let is_late = self.of_key.get(number as usize).is_some_and(|of_key| of_key.had_older);
+                self.lost.late += u64::from(is_late);
+                if self.is_left {
+                    emit(self.pairs.make([Some(bytes), None]));
+                }
+            }
+        }
+    }
+
+    fn latest(&self, number: u32, time: i64) -> Option<Kept> {
+        let list = self.of_key.get(number as usize)?.right;
+        let until = if self.is_strict { time.checked_sub(1)? } else { time };
+        self.rows.get(self.rows.last_until(list, until)).copied()
+    }
+
+    /// Lets go of the right rows of a key that no left row can need any more.
+    fn trim(&mut self, number: u32, [left_mark, right_mark]: [i64; 2]) {
+        let least = if self.waits { left_mark.min(right_mark).min(self.first_waiting()) } else { left_mark };
+        let Some(mut list) = self.of_key.get(number as usize).map(|of_key| of_key.right) else { return };
+        let mut had_older = false;
+        while let Some(oldest) = self.rows.get(list.oldest)
+            && self.rows.get(oldest.newer).is_some_and(|next| self.fits(next.time, least))
+        {
+            let gone = list.oldest;
+            self.rows.unlink(&mut list, gone);
+            self.rows.free(gone, &mut self.arena);
+            had_older = true;
+        }
+        if let Some(of_key) = self.of_key.get_mut(number as usize).filter(|_| had_older) {
+            (of_key.right, of_key.had_older) = (list, true);
+        }
+    }
+
+    fn take_right(&mut self, bytes: &[u8], key: &[u8], moment: Moment) {
+        let number = self.enter(key);
+        let block = self.arena.put(bytes);
+        let kept = Kept { time: moment.time, block, key: number, older: NONE, newer: NONE, is_matched: false };
+        let row = self.rows.add(kept);
+        let Some(mut list) = self.of_key.get(number as usize).map(|of_key| of_key.right) else { return };
+        self.keys.used(number, list == List::EMPTY);
+        // Of rows of one time the last one counts; where the order of arrival must not, that with the greater bytes.
+        let mut before = self.rows.last_until(list, moment.time);
+        while self.waits
+            && let Some(other) = self.rows.get(before)
+            && other.time == moment.time
+            && self.arena.get(other.block) > bytes
+        {
+            before = other.older;
+        }
+        self.rows.link(&mut list, row, before);
+        if let Some(of_key) = self.of_key.get_mut(number as usize) {
+            of_key.right = list;
+        }
+        self.trim(number, moment.marks);
+    }
+
+    /// Joins the left rows that have waited long enough, as far as the budget goes; returns whether there are more.
+    #[inline]
+    pub(super) fn release(&mut self, marks: [i64; 2], budget: &Budget, emit: Emit<'_>) -> bool {
+        while let Some(&Reverse((time, row))) = self.waiting.peek()
+            && self.is_ready(time, marks[1])
+        {
+            if budget.is_spent() {
+                return true;
+            }
+            budget.spend(1);
+            self.waiting.pop();
+            if let Some(&Kept { key, block, .. }) = self.rows.get(row) {
+                match self.latest(key, time) {
+                    Some(right) => {
+                        emit(self.pairs.make([Some(self.arena.get(block)), Some(self.arena.get(right.block))]));
+                    }
+                    None if self.is_left => emit(self.pairs.make([Some(self.arena.get(block)), None])),
+                    None => {}
+                }
+                self.trim(key, marks);
+                self.remove_waiting(row, key);
+            }
+        }
+        false
+    }
+
+    fn remove_waiting(&mut self, row: u32, key: u32) {
+        self.rows.free(row, &mut self.arena);
+        if let Some(of_key) = self.of_key.get_mut(key as usize) {
+            of_key.waiting -= 1;
+            if of_key.waiting == 0 && of_key.right == List::EMPTY {
+                self.keys.remove(key, &mut self.arena);
+            }
+        }
+    }
+
+    /// Forgets the oldest right row of the key that was not used for the longest, and the key with its last one; where there are no
+    /// right rows, the left row that waits for the least time. Returns whether there was one.
+    pub(super) fn forget(&mut self) -> bool {
+        if let Some(number) = self.keys.oldest()
+            && let Some(of_key) = self.of_key.get_mut(number as usize)
+        {
+            let row = of_key.right.oldest;
+            self.rows.unlink(&mut of_key.right, row);
+            self.rows.free(row, &mut self.arena);
+            if of_key.right == List::EMPTY {
+                self.keys.unlink(number);
+                if of_key.waiting == 0 {
+                    self.keys.remove(number, &mut self.arena);
+                }
+            }
+        } else if let Some(Reverse((_, row))) = self.waiting.pop() {
+            if let Some(&Kept { key, .. }) = self.rows.get(row) {
+                self.remove_waiting(row, key);
+            }
+        } else {
+            return false;
+        }
+        self.lost.forgotten += 1;
+        true
+    }
+}

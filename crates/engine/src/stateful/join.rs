@@ -1,0 +1,240 @@
+//! Joins of rows whose times are near each other.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crossdock_format::{Format, Record};
+use crossdock_query::{EvalError, Interpreter, IntervalJoin, JoinKind, Program, RowTime};
+
+use super::arena::Arena;
+use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
+use super::moment::{Budget, Emit, Lost, Moment};
+use super::pair::Pairs;
+use super::rows::{Kept, List, ROW_BYTES, Rows};
+
+/// The state of such a join. Pairs leave when the second row comes, so their order is that of arrival; which pairs there are does
+/// not depend on it.
+#[derive(Debug)]
+pub(super) struct Join {
+    kind: JoinKind,
+    /// The least and the greatest time of the right row less the left one's.
+    within: (i64, i64),
+    formats: [Format; 2],
+    columns: [KeyColumns; 2],
+    keys: Keys,
+    arena: Arena,
+    rows: Rows,
+    /// By a key's number: the rows of both sides.
+    lists: Vec<[List; 2]>,
+    /// The rows of both sides by their times.
+    by_time: [BinaryHeap<Reverse<(i64, u32)>>; 2],
+    pairs: Pairs,
+    condition: Option<Program>,
+    interpreter: Interpreter,
+    key: Vec<u8>,
+    pub(super) lost: Lost,
+}
+
+impl Join {
+    /// The state of a join of rows of two formats.
+    ///
+    /// # Errors
+    /// In words: the columns do not fit.
+    pub(super) fn of(join: &IntervalJoin, formats: [&Format; 2], rows: &Format) -> Result<Join, String> {
+        let (left, right): (Vec<usize>, Vec<usize>) = join.keys.iter().copied().unzip();
+        Ok(Join {
+            kind: join.kind,
+            within: join.within_ns,
+            formats: formats.map(Clone::clone),
+            columns: [KeyColumns::of(formats[0], &left, true)?, KeyColumns::of(formats[1], &right, true)?],
+            keys: Keys::default(),
+            arena: Arena::default(),
+            rows: Rows::default(),
+            lists: Vec::new(),
+            by_time: [BinaryHeap::new(), BinaryHeap::new()],
+            pairs: Pairs::of(formats, rows)?,
+            condition: join.condition.clone(),
+            interpreter: Interpreter::new(),
+            key: Vec::new(),
+            lost: Lost::default(),
+        })
+    }
+
+    /// How many bytes are in use.
+    pub(super) fn used(&self) -> usize {
+        self.arena.used() + self.rows.len() * ROW_BYTES + self.keys.len() * (ENTRY_BYTES + size_of::<[List; 2]>())
+    }
+
+    /// The least time of a side's rows in the rows that it is yet to make: in a pair one is new, and the other its partner; a row without
+    /// one is new, or its last partner's time is not past.
+    pub(super) fn given(&self, time: RowTime, marks: [i64; 2]) -> i64 {
+        let ((least, most), [left, right]) = (self.within, marks);
+        let due = |side| self.expired(side, marks).map_or(i64::MAX, |(time, _)| time);
+        match time {
+            RowTime::Left => left.min(right.saturating_sub(most)).min(due(0)),
+            RowTime::Right => right.min(left.saturating_add(least)).min(due(1)),
+            RowTime::WindowStart | RowTime::WindowEnd => i64::MIN,
+        }
+    }
+
+    /// The times of the partners of a row of a side.
+    fn partners(&self, side: usize, time: i64) -> (i64, i64) {
+        let (least, most) = self.within;
+        if side == 0 {
+            (time.saturating_add(least), time.saturating_add(most))
+        } else {
+            (time.saturating_sub(most), time.saturating_sub(least))
+        }
+    }
+
+    /// Whether a row of a side leaves without a partner, where it finds none.
+    pub(super) fn leaves_alone(&self, side: usize) -> bool {
+        self.kind == JoinKind::Full || (side == 0 && self.kind == JoinKind::Left)
+    }
+
+    /// Lets a row of a side leave that has no partner.
+    pub(super) fn leave(&mut self, side: usize, bytes: &[u8], emit: Emit<'_>) {
+        self.emit_alone(usize::from(side != 0), bytes, emit);
+    }
+
+    /// Takes a row of a side.
+    pub(super) fn take(&mut self, side: usize, bytes: &[u8], moment: Moment, emit: Emit<'_>) {
+        let (own, others) = if side == 0 { (0, 1) } else { (1, 0) };
+        if moment.time < moment.marks[own] {
+            self.lost.late += 1;
+            return;
+        }
+        let mut key = std::mem::take(&mut self.key);
+        let has_null = self.columns[own].read(&Record::assume_checked(&self.formats[own], bytes), &mut key);
+        if has_null {
+            self.key = key;
+            if self.leaves_alone(own) {
+                self.emit_alone(own, bytes, emit);
+            }
+            return;
+        }
+        let (number, is_new) = self.keys.enter(&key, &mut self.arena);
+        self.key = key;
+        if self.lists.len() <= number as usize {
+            self.lists.resize(number as usize + 1, [List::EMPTY; 2]);
+        }
+        let (least, most) = self.partners(own, moment.time);
+        let is_matched = !is_new && self.match_with(others, number, (least, most), bytes, emit);
+        if most < moment.marks[others] {
+            // No partner can come any more.
+            if !is_matched && self.leaves_alone(own) {
+                self.emit_alone(own, bytes, emit);
+            }
+            return self.remove_key(number);
+        }
+        let block = self.arena.put(bytes);
+        let kept = Kept { time: moment.time, block, key: number, older: NONE, newer: NONE, is_matched };
+        let row = self.rows.add(kept);
+        if let Some(lists) = self.lists.get_mut(number as usize) {
+            let before = self.rows.last_until(lists[own], moment.time);
+            self.rows.link(&mut lists[own], row, before);
+        }
+        self.by_time[own].push(Reverse((moment.time, row)));
+    }
+
+    /// Emits the pairs of a row with those of a key on the other side; returns whether there is one.
+    fn match_with(
+        &mut self,
+        others: usize,
+        number: u32,
+        (least, most): (i64, i64),
+        bytes: &[u8],
+        emit: Emit<'_>,
+    ) -> bool {
+        let Join { arena, rows, lists, pairs, condition, interpreter, .. } = self;
+        let mut at = lists.get(number as usize).map_or(NONE, |lists| rows.last_until(lists[others], most));
+        let mut is_matched = false;
+        while let Some(&Kept { time, block, older, .. }) = rows.get(at) {
+            if time < least {
+                break;
+            }
+            let partner = arena.get(block);
+            let both = if others == 1 { [Some(bytes), Some(partner)] } else { [Some(partner), Some(bytes)] };
+            match pairs.make(both).and_then(|pair| Ok(holds(condition.as_ref(), pair, interpreter)?.then_some(pair))) {
+                Ok(Some(pair)) => {
+                    emit(Ok(pair));
+                    rows.set_matched(at);
+                    is_matched = true;
+                }
+                Ok(None) => {}
+                Err(error) => emit(Err(error)),
+            }
+            at = older;
+        }
+        is_matched
+    }
+
+    fn emit_alone(&mut self, side: usize, bytes: &[u8], emit: Emit<'_>) {
+        emit(self.pairs.make(if side == 0 { [Some(bytes), None] } else { [None, Some(bytes)] }));
+    }
+
+    fn remove_key(&mut self, number: u32) {
+        if self.lists.get(number as usize) == Some(&[List::EMPTY; 2]) {
+            self.keys.remove(number, &mut self.arena);
+        }
+    }
+
+    /// The next row of a side, if no partner can come any more for it.
+    fn expired(&self, side: usize, marks: [i64; 2]) -> Option<(i64, u32)> {
+        let Reverse((time, row)) = *self.by_time[side].peek()?;
+        (self.partners(side, time).1 < marks[1 - side]).then_some((time, row))
+    }
+
+    /// Lets go of the rows for which no partner can come any more, as far as the budget goes; returns whether there are more. They leave
+    /// alone if they found none and are to.
+    #[inline]
+    pub(super) fn expire(&mut self, marks: [i64; 2], budget: &Budget, emit: Emit<'_>) -> bool {
+        for side in [0, 1] {
+            while let Some((_, row)) = self.expired(side, marks) {
+                if budget.is_spent() {
+                    return true;
+                }
+                budget.spend(1);
+                self.by_time[side].pop();
+                if self.leaves_alone(side)
+                    && let Some(kept) = self.rows.get(row).filter(|kept| !kept.is_matched)
+                {
+                    let bytes = self.arena.get(kept.block);
+                    emit(self.pairs.make(if side == 0 { [Some(bytes), None] } else { [None, Some(bytes)] }));
+                }
+                self.remove(side, row);
+            }
+        }
+        false
+    }
+
+    fn remove(&mut self, side: usize, row: u32) {
+        let Some(&Kept { key, .. }) = self.rows.get(row) else { return };
+        if let Some(lists) = self.lists.get_mut(key as usize) {
+            self.rows.unlink(&mut lists[side], row);
+        }
+        self.rows.free(row, &mut self.arena);
+        self.remove_key(key);
+    }
+
+    /// Forgets the row of the least time; returns whether there was one.
+    pub(super) fn forget(&mut self) -> bool {
+        let time = |side: usize| self.by_time[side].peek().map(|Reverse((time, _))| *time);
+        let side = match (time(0), time(1)) {
+            (Some(left), Some(right)) => usize::from(right < left),
+            (left, _) => usize::from(left.is_none()),
+        };
+        let Some(Reverse((_, row))) = self.by_time[side].pop() else { return false };
+        self.remove(side, row);
+        self.lost.forgotten += 1;
+        true
+    }
+}
+
+/// Whether the further conditions hold for a pair.
+fn holds(condition: Option<&Program>, pair: &[u8], interpreter: &mut Interpreter) -> Result<bool, EvalError> {
+    match condition {
+        Some(program) => interpreter.matches(program, &Record::assume_checked(&program.input, pair)),
+        None => Ok(true),
+    }
+}

@@ -1,0 +1,382 @@
+//! Keys: some columns of a row as bytes in a canonical form, and the table of those that are known.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use crossdock_format::{FieldType, Format, Record, Value};
+
+use super::arena::{Arena, Block};
+use crate::key::of_f64;
+
+/// No entry.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// The columns of a key, and how their values become bytes: equal values the same ones, and in the order of the values as long as
+/// no text stands before others.
+#[derive(Clone, Debug)]
+pub(super) struct KeyColumns {
+    columns: Vec<KeyColumn>,
+    texts: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct KeyColumn {
+    index: usize,
+    ty: FieldType,
+    /// Whether a byte before the value says if it is null.
+    marks_null: bool,
+    /// Whether a value of an enumeration is its symbol, and not its number.
+    by_symbol: bool,
+}
+
+impl KeyColumns {
+    /// The key of these columns; `is_shared` for keys of rows of several formats, whose enumerations may have other numbers, and
+    /// whose columns may be null in one of them only. A shared key with a null is of no use: it equals none, not even itself.
+    ///
+    /// # Errors
+    /// In words: one is a list, or is not there.
+    pub(super) fn of(format: &Format, columns: &[usize], is_shared: bool) -> Result<KeyColumns, String> {
+        let column = |&index: &usize| {
+            let field = format.fields().get(index).ok_or("a column of the key is not there")?;
+            crate::identity::compared(format, index)?;
+            Ok(KeyColumn { index, ty: field.ty, marks_null: field.nullable && !is_shared, by_symbol: is_shared })
+        };
+        let columns: Vec<KeyColumn> = columns.iter().map(column).collect::<Result<_, String>>()?;
+        let texts = columns.iter().filter(|column| column.is_text()).count();
+        Ok(KeyColumns { columns, texts })
+    }
+
+    /// Writes the key of a row; returns whether one of its values is null.
+    #[inline]
+    pub(super) fn read(&self, row: &Record<'_>, key: &mut Vec<u8>) -> bool {
+        key.clear();
+        let mut has_null = false;
+        for column in &self.columns {
+            has_null |= column.append(&row.get(column.index), key);
+        }
+        if self.texts > 0 {
+            self.append_lengths(row, key);
+        }
+        has_null
+    }
+
+    /// Behind the values, so that the bytes of a text come first and several texts cannot be taken for others.
+    fn append_lengths(&self, row: &Record<'_>, key: &mut Vec<u8>) {
+        for column in self.columns.iter().filter(|column| column.is_text()) {
+            let len = match row.get(column.index) {
+                Value::Text(text) | Value::Bytes(text) => text.len(),
+                Value::Enum { symbol: Some(symbol), .. } => symbol.len(),
+                _ => 0,
+            };
+            key.extend_from_slice(&(len as u32).to_le_bytes());
+        }
+    }
+
+    /// Writes the key of a single value, which is the only column.
+    pub(super) fn read_value(&self, value: &Value<'_>, key: &mut Vec<u8>) {
+        for column in &self.columns {
+            column.append(value, key);
+            if let (true, Value::Text(text) | Value::Bytes(text)) = (column.is_text(), value) {
+                key.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            }
+        }
+    }
+
+    /// Hands over the values of a key, in order of the columns.
+    pub(super) fn values<'k>(&self, key: &'k [u8], mut each: impl FnMut(usize, Value<'k>)) {
+        let (mut rest, mut lengths) = key.split_at(key.len().saturating_sub(4 * self.texts));
+        for (number, column) in self.columns.iter().enumerate() {
+            let length = if column.is_text() { u32::from_le_bytes(take(&mut lengths)) as usize } else { 0 };
+            if column.marks_null && take::<1>(&mut rest) == [0] {
+                each(number, Value::Null);
+                continue;
+            }
+            each(number, column.value(&mut rest, length));
+        }
+    }
+}
+
+impl KeyColumn {
+    fn is_text(&self) -> bool {
+        match self.ty {
+            FieldType::Enum { .. } => self.by_symbol,
+            ty => ty.is_text() || ty == FieldType::Bytes,
+        }
+    }
+
+    /// Returns whether the value is null.
+    #[inline]
+    fn append(&self, value: &Value<'_>, key: &mut Vec<u8>) -> bool {
+        let is_null = matches!(value, Value::Null | Value::List(_) | Value::Record(_))
+            || (self.by_symbol && matches!(value, Value::Enum { symbol: None, .. }));
+        if self.marks_null {
+            key.push(u8::from(!is_null));
+        }
+        match value {
+            Value::Int(value) | Value::Timestamp(value) => key.extend_from_slice(&ordered(*value)),
+            Value::Uint(value) => key.extend_from_slice(&value.to_be_bytes()),
+            Value::Bool(value) => key.push(u8::from(*value)),
+            Value::Float(value) => key.extend_from_slice(&ordered(of_f64(*value))),
+            Value::Decimal { unscaled, .. } => key.extend_from_slice(&(unscaled ^ i128::MIN).to_be_bytes()),
+            Value::Text(text) | Value::Bytes(text) => key.extend_from_slice(text),
+            Value::Enum { symbol, .. } if self.by_symbol => {
+                key.extend_from_slice(symbol.unwrap_or_default().as_bytes());
+            }
+            Value::Enum { number, .. } => key.extend_from_slice(&ordered(*number)),
+            Value::Null | Value::List(_) | Value::Record(_) => {}
+        }
+        is_null
+    }
+
+    fn value<'k>(&self, rest: &mut &'k [u8], length: usize) -> Value<'k> {
+        match self.ty {
+            FieldType::Bool => Value::Bool(take::<1>(rest) != [0]),
+            FieldType::U8 | FieldType::U16 | FieldType::U32 | FieldType::U64 => {
+                Value::Uint(u64::from_be_bytes(take(rest)))
+            }
+            FieldType::F32 | FieldType::F64 => Value::Float(float_of(number(take(rest)))),
+            FieldType::Timestamp => Value::Timestamp(number(take(rest))),
+            FieldType::Decimal { scale, .. } => {
+                Value::Decimal { unscaled: i128::from_be_bytes(take(rest)) ^ i128::MIN, scale }
+            }
+            FieldType::Enum { .. } if !self.by_symbol => Value::Int(number(take(rest))),
+            FieldType::Char(_) | FieldType::String | FieldType::Bytes | FieldType::Enum { .. } => {
+                let (text, behind) = rest.split_at_checked(length).unwrap_or_default();
+                *rest = behind;
+                if self.ty == FieldType::Bytes { Value::Bytes(text) } else { Value::Text(text) }
+            }
+            _ => Value::Int(number(take(rest))),
+        }
+    }
+}
+
+/// A number whose bytes stand in the order of numbers.
+#[inline]
+fn ordered(value: i64) -> [u8; 8] {
+    ((value as u64) ^ (1 << 63)).to_be_bytes()
+}
+
+fn number(bytes: [u8; 8]) -> i64 {
+    (u64::from_be_bytes(bytes) ^ (1 << 63)) as i64
+}
+
+/// The float of a key that [`of_f64`] made.
+fn float_of(key: i64) -> f64 {
+    if key == i64::MAX { f64::NAN } else { f64::from_bits((key ^ (((key >> 63) as u64) >> 1) as i64) as u64) }
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
+    let (first, behind) = rest.split_first_chunk().unwrap_or((&[0; N], &[]));
+    *rest = behind;
+    *first
+}
+
+/// Keys up to this length stand in their entries.
+const INLINE: usize = 16;
+
+/// The keys that are known, by numbers that are used again once a key is gone. Their owner keeps what belongs to each under its
+/// number.
+#[derive(Debug)]
+pub(super) struct Keys {
+    secret: RandomState,
+    /// At the place that the key's hash says or behind it: the hash's lower half, and below it one more than the key's number; 0
+    /// where there is none. At most half full.
+    index: Box<[u64]>,
+    entries: Vec<Entry>,
+    there: usize,
+    /// The first of the numbers that are free; `newer` leads to the next one.
+    vacant: u32,
+    newest: u32,
+    oldest: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// The key, or the block that it is in.
+    key: [u8; INLINE],
+    len: u32,
+    hash: u32,
+    /// The entry that was asked for next before this one, and next after it; of those that are to be linked.
+    older: u32,
+    newer: u32,
+}
+
+/// The bytes that an entry takes, with its places in the index; its key, if it is long, takes a block besides.
+pub(super) const ENTRY_BYTES: usize = size_of::<Entry>() + 4 * size_of::<u64>();
+
+impl Default for Keys {
+    fn default() -> Keys {
+        Keys {
+            secret: RandomState::new(),
+            index: vec![0; 64].into(),
+            entries: Vec::new(),
+            there: 0,
+            vacant: NONE,
+            newest: NONE,
+            oldest: NONE,
+        }
+    }
+}
+
+impl Keys {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.there
+    }
+
+    /// The number of a key, and whether it is a new one.
+    #[inline]
+    pub(super) fn enter(&mut self, key: &[u8], arena: &mut Arena) -> (u32, bool) {
+        let hash = self.hash(key);
+        match self.place_of(key, hash, arena) {
+            (_, Some(number)) => (number, false),
+            (place, None) => (self.insert(place, key, hash, arena), true),
+        }
+    }
+
+    /// The number of a key, if it is known.
+    #[inline]
+    pub(super) fn find(&self, key: &[u8], arena: &Arena) -> Option<u32> {
+        self.place_of(key, self.hash(key), arena).1
+    }
+
+    fn hash(&self, key: &[u8]) -> u32 {
+        let mut hasher = self.secret.build_hasher();
+        hasher.write(key);
+        hasher.finish() as u32
+    }
+
+    #[inline]
+    fn place_of(&self, key: &[u8], hash: u32, arena: &Arena) -> (usize, Option<u32>) {
+        let mask = self.index.len() - 1;
+        let mut place = hash as usize & mask;
+        while let Some(&found) = self.index.get(place)
+            && found != 0
+        {
+            if (found >> 32) as u32 == hash {
+                let number = found as u32 - 1;
+                if self.key(number, arena) == key {
+                    return (place, Some(number));
+                }
+            }
+            place = (place + 1) & mask;
+        }
+        (place, None)
+    }
+
+    fn insert(&mut self, place: usize, key: &[u8], hash: u32, arena: &mut Arena) -> u32 {
+        let mut entry = Entry { key: [0; INLINE], len: key.len() as u32, hash, older: NONE, newer: NONE };
+        match entry.key.get_mut(..key.len()) {
+            Some(inline) => inline.copy_from_slice(key),
+            None => super::cell::store(&mut entry.key, 0, arena.put(key).to_bytes()),
+        }
+        let number = match self.entries.get_mut(self.vacant as usize) {
+            Some(vacant) => {
+                let next = vacant.newer;
+                *vacant = entry;
+                std::mem::replace(&mut self.vacant, next)
+            }
+            None => {
+                self.entries.push(entry);
+                self.entries.len() as u32 - 1
+            }
+        };
+        if let Some(place) = self.index.get_mut(place) {
+            *place = u64::from(hash) << 32 | u64::from(number + 1);
+        }
+        self.there += 1;
+        if self.there * 2 > self.index.len() {
+            self.widen();
+        }
+        number
+    }
+
+    fn widen(&mut self) {
+        let mut index = vec![0; self.index.len() * 2].into_boxed_slice();
+        let mask = index.len() - 1;
+        for &found in self.index.iter().filter(|found| **found != 0) {
+            let mut place = (found >> 32) as usize & mask;
+            while index[place] != 0 {
+                place = (place + 1) & mask;
+            }
+            index[place] = found;
+        }
+        self.index = index;
+    }
+
+    /// A key's bytes.
+    #[inline]
+    pub(super) fn key<'k>(&'k self, number: u32, arena: &'k Arena) -> &'k [u8] {
+        let Some(entry) = self.entries.get(number as usize) else { return &[] };
+        match entry.key.get(..entry.len as usize) {
+            Some(inline) => inline,
+            None => arena.get(Block::from_bytes(super::cell::load(&entry.key, 0))),
+        }
+    }
+
+    /// Forgets a key that is there; it must not be linked.
+    pub(super) fn remove(&mut self, number: u32, arena: &mut Arena) {
+        let Some(entry) = self.entries.get_mut(number as usize) else { return };
+        let hash = entry.hash;
+        if entry.len as usize > INLINE {
+            arena.free(Block::from_bytes(super::cell::load(&entry.key, 0)));
+        }
+        entry.newer = std::mem::replace(&mut self.vacant, number);
+        self.there -= 1;
+        let mask = self.index.len() - 1;
+        let mut gap = hash as usize & mask;
+        while self.index[gap] as u32 != number + 1 {
+            debug_assert!(self.index[gap] != 0, "the key is there");
+            if self.index[gap] == 0 {
+                return;
+            }
+            gap = (gap + 1) & mask;
+        }
+        // Those behind it move up, so that none is separated from its first place.
+        let mut place = (gap + 1) & mask;
+        while self.index[place] != 0 {
+            let first = (self.index[place] >> 32) as usize & mask;
+            if place.wrapping_sub(first) & mask >= place.wrapping_sub(gap) & mask {
+                self.index[gap] = self.index[place];
+                gap = place;
+            }
+            place = (place + 1) & mask;
+        }
+        self.index[gap] = 0;
+    }
+
+    /// The key that was not [used](Keys::used) for the longest.
+    pub(super) fn oldest(&self) -> Option<u32> {
+        (self.oldest != NONE).then_some(self.oldest)
+    }
+
+    /// Notes that a key is used now; `is_new` for one that was not noted yet.
+    pub(super) fn used(&mut self, number: u32, is_new: bool) {
+        if number == self.newest {
+            return;
+        }
+        if !is_new {
+            self.unlink(number);
+        }
+        let before = std::mem::replace(&mut self.newest, number);
+        match self.entries.get_mut(before as usize) {
+            Some(entry) => entry.newer = number,
+            None => self.oldest = number,
+        }
+        if let Some(entry) = self.entries.get_mut(number as usize) {
+            (entry.older, entry.newer) = (before, NONE);
+        }
+    }
+
+    /// Takes a key out of the order of use.
+    pub(super) fn unlink(&mut self, number: u32) {
+        let Some(&Entry { older, newer, .. }) = self.entries.get(number as usize) else { return };
+        match self.entries.get_mut(older as usize) {
+            Some(entry) => entry.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.entries.get_mut(newer as usize) {
+            Some(entry) => entry.older = older,
+            None => self.newest = older,
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Things that every operator gets with a row, and gives.
+
+use std::cell::Cell;
+
+use crossdock_format::{ValueError, ValueProblem};
+use crossdock_query::EvalError;
+
+/// Where a stage's rows go, or why one could not be made.
+pub(super) type Emit<'e> = &'e mut dyn FnMut(Result<&[u8], EvalError>);
+
+/// The time of a row, and how far its stage has come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// The row's.
+    pub(super) time: i64,
+    /// The stage's watermark: the least of its inputs'.
+    pub(super) watermark: i64,
+    /// Those of its inputs; of an input without time, and of one that is not there, the greatest.
+    pub(super) marks: [i64; 2],
+}
+
+/// How much due work a call may still do: the rest waits for the next one. All stages of a query share it.
+#[derive(Debug, Default)]
+pub(super) struct Budget(Cell<usize>);
+
+impl Budget {
+    /// The rows and parts of windows that one row, or one look at the clock, lets leave at most.
+    const MOST: usize = 4096;
+
+    /// Another call begins.
+    pub(super) fn renew(&self) {
+        self.0.set(Budget::MOST);
+    }
+
+    /// Whether nothing is left of it.
+    pub(super) fn is_spent(&self) -> bool {
+        self.0.get() == 0
+    }
+
+    /// Takes some of it.
+    pub(super) fn spend(&self, some: usize) {
+        self.0.set(self.0.get().saturating_sub(some));
+    }
+}
+
+/// Rows that were dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Lost {
+    pub(super) late: u64,
+    pub(super) forgotten: u64,
+}
+
+/// The row error of a value that a row did not take.
+pub(super) fn refused(error: &ValueError) -> EvalError {
+    match error.problem {
+        ValueProblem::IntegerRange { .. } | ValueProblem::FloatRange { .. } => EvalError::OutOfRange,
+        ValueProblem::WrongType { .. } | ValueProblem::NoSuchField { .. } | ValueProblem::NotNullable => {
+            EvalError::IllTyped
+        }
+        // A decimal with more digits than its column has, and a text that is longer.
+        ValueProblem::TextTooLong { .. } | ValueProblem::RecordTooLong { .. } => EvalError::RecordTooLong,
+        _ => EvalError::OutOfRange,
+    }
+}

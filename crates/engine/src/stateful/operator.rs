@@ -1,0 +1,150 @@
+//! The work of one stage, with its state.
+
+use crossdock_format::Format;
+use crossdock_query::{Operator as Plan, RowTime, Stage as StagePlan};
+
+use super::asof::Asof;
+use super::join::Join;
+use super::moment::{Budget, Emit, Lost, Moment};
+use super::windows::Windows;
+
+/// A stage's work.
+#[derive(Debug)]
+pub(super) enum Operator {
+    Union,
+    Windows(Box<Windows>),
+    Join(Box<Join>),
+    Asof(Box<Asof>),
+}
+
+impl Operator {
+    /// The work of a planned stage.
+    ///
+    /// # Errors
+    /// In words: the plan does not fit its formats.
+    pub(super) fn of(stage: &StagePlan) -> Result<Operator, String> {
+        let input = |number: usize| stage.inputs.get(number).ok_or("a stage has too few inputs".to_owned());
+        Ok(match &stage.operator {
+            Plan::Union => {
+                let same = |format: &Format| *format == stage.rows;
+                if !stage.inputs.iter().all(|input| same(&input.row)) {
+                    return Err("what is united has different formats".to_owned());
+                }
+                Operator::Union
+            }
+            Plan::Aggregate(aggregation) => {
+                let input = input(0)?;
+                Operator::Windows(Box::new(Windows::of(aggregation, &input.row, input.time.is_some(), &stage.rows)?))
+            }
+            Plan::Join(join) => {
+                let formats = [&input(0)?.row, &input(1)?.row];
+                if input(0)?.time.is_none() || input(1)?.time.is_none() {
+                    return Err("a join by time needs the times of both inputs".to_owned());
+                }
+                Operator::Join(Box::new(Join::of(join, formats, &stage.rows)?))
+            }
+            Plan::Asof(asof) => {
+                let formats = [&input(0)?.row, &input(1)?.row];
+                if input(0)?.time.is_none() || input(1)?.time.is_none() {
+                    return Err("a join by time needs the times of both inputs".to_owned());
+                }
+                Operator::Asof(Box::new(Asof::of(asof, formats, &stage.rows)?))
+            }
+        })
+    }
+
+    /// Takes a row of an input.
+    #[inline]
+    pub(super) fn take(&mut self, input: usize, row: &[u8], moment: Moment, emit: Emit<'_>) {
+        match self {
+            Operator::Union => emit(Ok(row)),
+            Operator::Windows(windows) => windows.take(row, moment, emit),
+            Operator::Join(join) => join.take(input, row, moment, emit),
+            Operator::Asof(asof) => asof.take(input, row, moment, emit),
+        }
+    }
+
+    /// Whether a row of this input leaves without a partner, where it finds none.
+    pub(super) fn leaves_alone(&self, input: usize) -> bool {
+        match self {
+            Operator::Union | Operator::Windows(_) => false,
+            Operator::Join(join) => join.leaves_alone(input),
+            Operator::Asof(asof) => asof.leaves_alone(input),
+        }
+    }
+
+    /// Lets a row of an input leave alone: it has no time, and so no partner.
+    pub(super) fn leave(&mut self, input: usize, row: &[u8], emit: Emit<'_>) {
+        match self {
+            Operator::Union | Operator::Windows(_) => {}
+            Operator::Join(join) => join.leave(input, row, emit),
+            Operator::Asof(asof) => asof.leave(row, emit),
+        }
+    }
+
+    /// Does the work that is due at these watermarks, as far as the budget goes; returns whether there is more.
+    #[inline]
+    pub(super) fn advance(&mut self, moment: Moment, budget: &Budget, emit: Emit<'_>) -> bool {
+        match self {
+            Operator::Union => false,
+            Operator::Windows(windows) => windows.close(moment.watermark, budget, emit),
+            Operator::Join(join) => join.expire(moment.marks, budget, emit),
+            Operator::Asof(asof) => asof.release(moment.marks, budget, emit),
+        }
+    }
+
+    /// The least that this time of the rows may be that it is yet to make.
+    #[inline]
+    pub(super) fn given(&self, time: RowTime, moment: Moment) -> i64 {
+        match self {
+            Operator::Union => i64::MIN,
+            Operator::Windows(windows) => windows.given(time, moment.watermark),
+            Operator::Join(join) => join.given(time, moment.marks),
+            Operator::Asof(asof) => asof.given(time, moment.marks),
+        }
+    }
+
+    /// Whether its windows are of the time of arrival.
+    pub(super) fn wants_time(&self) -> bool {
+        matches!(self, Operator::Windows(windows) if windows.wants_time())
+    }
+
+    /// When the next of its windows ends.
+    pub(super) fn next_end(&self) -> Option<i64> {
+        match self {
+            Operator::Windows(windows) => windows.next_end(),
+            _ => None,
+        }
+    }
+
+    /// How many bytes are in use.
+    #[inline]
+    pub(super) fn used(&self) -> usize {
+        match self {
+            Operator::Union => 0,
+            Operator::Windows(windows) => windows.used(),
+            Operator::Join(join) => join.used(),
+            Operator::Asof(asof) => asof.used(),
+        }
+    }
+
+    /// Forgets the oldest of what it keeps; returns whether there was something.
+    pub(super) fn forget(&mut self) -> bool {
+        match self {
+            Operator::Union => false,
+            Operator::Windows(windows) => windows.forget(),
+            Operator::Join(join) => join.forget(),
+            Operator::Asof(asof) => asof.forget(),
+        }
+    }
+
+    /// The rows that were dropped since this was last asked.
+    pub(super) fn take_lost(&mut self) -> Lost {
+        match self {
+            Operator::Union => Lost::default(),
+            Operator::Windows(windows) => std::mem::take(&mut windows.lost),
+            Operator::Join(join) => std::mem::take(&mut join.lost),
+            Operator::Asof(asof) => std::mem::take(&mut asof.lost),
+        }
+    }
+}

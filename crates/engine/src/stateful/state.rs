@@ -1,0 +1,404 @@
+//! The stages of a query, how far each has come in time, and how rows go from one to the next.
+
+use crossdock_format::{Format, Record, Value};
+use crossdock_query::{DerivedTime, EvalError, Interpreter, Port, Program, Projection, StatefulProgram};
+
+use super::moment::{Budget, Lost, Moment};
+use super::operator::Operator;
+use crate::handler::Sink;
+use crate::project::RowPlan;
+
+/// The latest time that a row may have, in ns since 1970: 100 days before the times end. Past it no window could end, and a record
+/// with such a time, which stands for `never`, would let all windows go and all later records be late.
+const LATEST: i64 = i64::MAX - 100 * 86_400 * 1_000_000_000;
+
+/// All that a query keeps between batches. One, whatever the streams and formats that it reads.
+#[derive(Debug)]
+pub(super) struct State {
+    stages: Vec<Stage>,
+    /// The wall clock, as it was given last.
+    now: i64,
+    max_bytes: usize,
+    budget: Budget,
+}
+
+#[derive(Debug)]
+struct Stage {
+    operator: Operator,
+    inputs: Vec<Input>,
+    /// Whether more of it is due than the last call has done.
+    is_behind: bool,
+}
+
+#[derive(Debug)]
+struct Input {
+    row: Format,
+    time: Option<usize>,
+    lateness: i64,
+    /// The time of the stage before whose bound is its watermark, if there is one.
+    derived: Option<DerivedTime>,
+    mark: i64,
+    /// The stream has ended, or the stage before: no row comes until it goes on.
+    is_over: bool,
+    /// The watermark with which it goes on when one comes again, while `mark` is the greatest time.
+    open_mark: Option<i64>,
+}
+
+impl Input {
+    /// Whether a row has come that others may wait for. Those that come from a stage need none: it ends after its rows.
+    fn has_begun(&self) -> bool {
+        self.time.is_none() || self.derived.is_some() || self.mark > i64::MIN
+    }
+
+    fn end(&mut self) {
+        if self.open_mark.is_none() {
+            self.open_mark = Some(std::mem::replace(&mut self.mark, i64::MAX));
+        }
+    }
+
+    fn reopen(&mut self) {
+        self.is_over = false;
+        if let Some(mark) = self.open_mark.take() {
+            self.mark = mark;
+        }
+    }
+}
+
+/// The part that follows behind a stage.
+#[derive(Debug)]
+pub(super) struct Then {
+    program: Program,
+    rows: Option<RowPlan>,
+    to: Option<Port>,
+}
+
+/// Where rows leave, and what became of those that did not.
+pub(super) struct Flow<'a> {
+    pub(super) out: &'a mut dyn Sink,
+    pub(super) made: usize,
+    /// Rows without a time.
+    pub(super) late: u64,
+    /// Rows between and behind stages that could not be computed.
+    pub(super) errors: u64,
+    /// The latest of those.
+    pub(super) error: Option<EvalError>,
+    pub(super) interpreter: &'a mut Interpreter,
+}
+
+impl Then {
+    /// The programs behind the stages.
+    pub(super) fn all(program: &StatefulProgram) -> Vec<Then> {
+        let then = |stage: &crossdock_query::Stage| {
+            let program = stage.then.clone();
+            let rows = match &program.projection {
+                Projection::All => None,
+                Projection::Fields(outputs) => Some(RowPlan::of(outputs, &program.input, &program.output)),
+            };
+            Then { program, rows, to: stage.to }
+        };
+        program.stages.iter().map(then).collect()
+    }
+
+    /// Runs the program on a row; nothing if it does not pass.
+    fn run(&mut self, row: &[u8], interpreter: &mut Interpreter) -> Result<Option<&[u8]>, EvalError> {
+        let Then { program, rows, .. } = self;
+        if !program.filter.is_empty() {
+            let record = Record::assume_checked(&program.input, row);
+            if !interpreter.matches(program, &record)? {
+                return Ok(None);
+            }
+        }
+        match rows {
+            Some(plan) => plan.make(row, &program.input, interpreter).map(Some),
+            // The row of a stage that is not changed: handed over by the caller.
+            None => Ok(Some(&[])),
+        }
+    }
+}
+
+impl Stage {
+    /// No row comes by an input until it goes on. One by which none has come counts as open until all others are over: its stream may be about to
+    /// begin.
+    fn end(&mut self, input: usize) {
+        if let Some(input) = self.inputs.get_mut(input) {
+            input.is_over = true;
+        }
+        let all_are = self.inputs.iter().all(|input| input.is_over);
+        self.inputs.iter_mut().filter(|input| input.is_over && (all_are || input.has_begun())).for_each(Input::end);
+        self.is_behind = true;
+    }
+
+    /// Whether it makes no more rows unless some come.
+    fn is_over(&self) -> bool {
+        let waits = self.is_behind || (self.operator.wants_time() && self.operator.next_end().is_some());
+        !waits && self.inputs.iter().all(|input| input.is_over)
+    }
+
+    /// The time of a row of an input; `None` if it has none and needs one.
+    #[inline]
+    fn time_of(&self, input: usize, row: &[u8], now: i64) -> Option<i64> {
+        let input = self.inputs.get(input)?;
+        match input.time {
+            None => Some(now),
+            Some(time) => match Record::assume_checked(&input.row, row).get(time) {
+                Value::Timestamp(time) if time <= LATEST => Some(time),
+                _ => None,
+            },
+        }
+    }
+
+    #[inline]
+    fn moment(&self, time: i64, now: i64) -> Moment {
+        let mut marks = [i64::MAX; 2];
+        let (mut least, mut is_timed) = (i64::MAX, false);
+        for (number, input) in self.inputs.iter().enumerate().filter(|(_, input)| input.time.is_some()) {
+            is_timed = true;
+            least = least.min(input.mark);
+            if let Some(mark) = marks.get_mut(number) {
+                *mark = input.mark;
+            }
+        }
+        let watermark = match (is_timed, self.operator.wants_time()) {
+            (_, true) => now,
+            (true, false) => least,
+            (false, false) => i64::MIN,
+        };
+        Moment { time, watermark, marks }
+    }
+}
+
+impl State {
+    /// The state of a query before its first row.
+    ///
+    /// # Errors
+    /// In words: the plan does not fit its formats.
+    pub(super) fn of(program: &StatefulProgram) -> Result<State, String> {
+        let mut stages: Vec<Stage> = Vec::with_capacity(program.stages.len());
+        for (number, plan) in program.stages.iter().enumerate() {
+            let input = |input: &crossdock_query::StageInput| Input {
+                row: input.row.clone(),
+                time: input.time,
+                lateness: lateness(input),
+                derived: input.derived,
+                mark: i64::MIN,
+                is_over: false,
+                open_mark: None,
+            };
+            let inputs: Vec<Input> = plan.inputs.iter().map(input).collect();
+            if plan.to.is_some_and(|to| to.stage <= number || to.stage >= program.stages.len()) {
+                return Err("a stage gives its rows to one behind it".to_owned());
+            }
+            stages.push(Stage { operator: Operator::of(plan)?, inputs, is_behind: false });
+        }
+        if stages.is_empty() {
+            return Err("a query with state has a stage".to_owned());
+        }
+        Ok(State { stages, now: 0, max_bytes: program.max_state_bytes, budget: Budget::default() })
+    }
+
+    /// Goes by the bound, the lateness and the times of a query whose state has the same layout.
+    pub(super) fn adopt(&mut self, program: &StatefulProgram) {
+        self.max_bytes = program.max_state_bytes;
+        for (stage, plan) in self.stages.iter_mut().zip(&program.stages) {
+            for (input, plan) in stage.inputs.iter_mut().zip(&plan.inputs) {
+                (input.lateness, input.derived) = (lateness(plan), plan.derived);
+            }
+        }
+    }
+
+    /// Takes a row that a reader made.
+    #[inline]
+    pub(super) fn take(&mut self, thens: &mut [Then], port: Port, row: &[u8], flow: &mut Flow<'_>) {
+        self.budget.renew();
+        self.walk(thens).feed(port, row, flow);
+        if self.used() > self.max_bytes {
+            self.shed();
+        }
+    }
+
+    fn walk<'w>(&'w mut self, thens: &'w mut [Then]) -> Walk<'w> {
+        let State { stages, now, max_bytes, budget } = self;
+        Walk { stages, thens, first: 0, now: *now, max_bytes: *max_bytes, budget }
+    }
+
+    /// Moves the wall clock on, and does more of what is due.
+    pub(super) fn advance(&mut self, thens: &mut [Then], now_ns: u64, flow: &mut Flow<'_>) {
+        self.now = self.now.max(i64::try_from(now_ns).unwrap_or(i64::MAX));
+        self.budget.renew();
+        for number in 0..self.stages.len() {
+            if self.stages[number].is_behind || self.stages[number].operator.wants_time() {
+                self.walk(thens).settle(number, flow);
+            }
+        }
+        if self.used() > self.max_bytes {
+            self.shed();
+        }
+    }
+
+    /// The stream of a reader has ended. The work that is due with that is done when the clock is moved on.
+    pub(super) fn end(&mut self, port: Port) {
+        if let Some(stage) = self.stages.get_mut(port.stage) {
+            stage.end(port.input);
+        }
+    }
+
+    /// When the wall clock is to be moved on next.
+    pub(super) fn due(&self) -> Option<u64> {
+        if self.stages.iter().any(|stage| stage.is_behind) {
+            return Some(0);
+        }
+        let timed = self.stages.iter().filter(|stage| stage.operator.wants_time());
+        timed.filter_map(|stage| stage.operator.next_end()).min().map(|end| u64::try_from(end).unwrap_or(0))
+    }
+
+    /// How many bytes are in use.
+    pub(super) fn used(&self) -> usize {
+        self.stages.iter().map(|stage| stage.operator.used()).sum()
+    }
+
+    /// Makes the state smaller than its bound: the stage that keeps most forgets its oldest, until it is.
+    #[cold]
+    fn shed(&mut self) {
+        while self.used() > self.max_bytes {
+            let most = self.stages.iter_mut().max_by_key(|stage| stage.operator.used());
+            if !most.is_some_and(|stage| stage.operator.forget()) {
+                return;
+            }
+        }
+    }
+
+    /// The rows that were dropped since this was last asked.
+    pub(super) fn take_lost(&mut self) -> Lost {
+        self.stages.iter_mut().fold(Lost::default(), |sum, stage| {
+            let lost = stage.operator.take_lost();
+            Lost { late: sum.late + lost.late, forgotten: sum.forgotten + lost.forgotten }
+        })
+    }
+}
+
+fn lateness(input: &crossdock_query::StageInput) -> i64 {
+    i64::try_from(input.lateness_ns).unwrap_or(i64::MAX)
+}
+
+/// A stage and those behind it, with the programs behind each.
+struct Walk<'w> {
+    stages: &'w mut [Stage],
+    thens: &'w mut [Then],
+    /// The number of the first of these stages.
+    first: usize,
+    now: i64,
+    max_bytes: usize,
+    budget: &'w Budget,
+}
+
+impl<'w> Walk<'w> {
+    /// A stage, the program behind it, and the stages behind it.
+    #[inline]
+    fn at(&mut self, number: usize) -> Option<(&mut Stage, &mut Then, Walk<'_>)> {
+        let place = number.checked_sub(self.first)?;
+        let (stage, stages) = self.stages.get_mut(place..)?.split_first_mut()?;
+        let (then, thens) = self.thens.get_mut(place..)?.split_first_mut()?;
+        let Walk { now, max_bytes, budget, .. } = *self;
+        Some((stage, then, Walk { stages, thens, first: number + 1, now, max_bytes, budget }))
+    }
+
+    /// Gives a row to a stage, and lets time go on if the row is the newest of its input.
+    #[inline]
+    fn feed(&mut self, port: Port, row: &[u8], flow: &mut Flow<'_>) {
+        let now = self.now;
+        let is_over = self
+            .at(port.stage)
+            .is_some_and(|(stage, ..)| stage.inputs.get(port.input).is_some_and(|input| input.is_over));
+        if is_over {
+            self.reopen(port);
+        }
+        let Some((stage, then, mut behind)) = self.at(port.stage) else { return };
+        let Some(time) = stage.time_of(port.input, row, now) else {
+            if stage.operator.leaves_alone(port.input) {
+                stage.operator.leave(port.input, row, &mut |row| behind.pass(then, row, flow));
+            } else {
+                flow.late += 1;
+            }
+            return;
+        };
+        let moment = stage.moment(time, now);
+        stage.operator.take(port.input, row, moment, &mut |row| behind.pass(then, row, flow));
+        let Some(input) = stage.inputs.get_mut(port.input) else { return };
+        let mark = time.saturating_sub(input.lateness);
+        let is_newest = input.time.is_some() && input.derived.is_none() && mark > input.mark;
+        if is_newest {
+            input.mark = mark;
+        }
+        if is_newest || stage.is_behind {
+            self.settle(port.stage, flow);
+        }
+        // A row may bring many to the stages behind, before the bytes of all are looked at.
+        let max_bytes = self.max_bytes;
+        if let Some((stage, ..)) = self.at(port.stage) {
+            while stage.operator.used() > max_bytes && stage.operator.forget() {}
+        }
+    }
+
+    /// A row comes by an input that was over: so may rows of the stages behind it.
+    #[cold]
+    fn reopen(&mut self, mut port: Port) {
+        while let Some((stage, then, _)) = self.at(port.stage) {
+            stage.inputs.get_mut(port.input).into_iter().for_each(Input::reopen);
+            let Some(to) = then.to else { return };
+            port = to;
+        }
+    }
+
+    /// Does what is due in a stage, and reports to the next one how far it has come.
+    fn settle(&mut self, number: usize, flow: &mut Flow<'_>) {
+        let now = self.now;
+        let Some((stage, then, mut behind)) = self.at(number) else { return };
+        let moment = stage.moment(i64::MIN, now);
+        let budget = behind.budget;
+        stage.is_behind = stage.operator.advance(moment, budget, &mut |row| behind.pass(then, row, flow));
+        let Some(to) = then.to else { return };
+        let Some((next, ..)) = behind.at(to.stage) else { return };
+        let Some(input) = next.inputs.get_mut(to.input) else { return };
+        if stage.is_over() {
+            if !input.is_over {
+                next.end(to.input);
+                behind.settle(to.stage, flow);
+            }
+            return;
+        }
+        let Some(derived) = input.derived else { return };
+        let mark = stage.operator.given(derived.of, moment).saturating_add(derived.plus_ns);
+        if mark > input.mark {
+            input.mark = mark;
+            behind.settle(to.stage, flow);
+        }
+    }
+
+    /// Runs the program behind a stage on one of its rows, and hands on what it makes.
+    fn pass(&mut self, then: &mut Then, row: Result<&[u8], EvalError>, flow: &mut Flow<'_>) {
+        let to = then.to;
+        let (is_changed, made) = (then.rows.is_some(), row.and_then(|row| then.run(row, flow.interpreter)));
+        let made = match (made, row) {
+            (Ok(Some(made)), Ok(row)) => {
+                if is_changed {
+                    made
+                } else {
+                    row
+                }
+            }
+            (Ok(_), _) => return,
+            (Err(error), _) => {
+                flow.errors += 1;
+                flow.error = Some(error);
+                return;
+            }
+        };
+        match to {
+            Some(port) => self.feed(port, made, flow),
+            None => {
+                flow.out.push(made);
+                flow.made += 1;
+            }
+        }
+    }
+}

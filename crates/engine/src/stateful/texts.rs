@@ -1,0 +1,145 @@
+//! Texts that are joined in order of time.
+
+use crossdock_format::Value;
+use crossdock_query::MAX_MADE_TEXT_BYTES;
+
+use super::arena::{Arena, Block};
+use super::cell::{load, store};
+
+/// The texts of a group one after the other, each behind its order and its length.
+pub(super) struct Texts;
+
+/// A result, and the places of its texts with their orders: memory that is used again.
+#[derive(Debug, Default)]
+pub(super) struct Joined {
+    made: Vec<u8>,
+    places: Vec<(i64, u32, u32)>,
+}
+
+/// The bytes in front of a text.
+const HEAD_BYTES: usize = 12;
+
+impl Texts {
+    /// The bytes of its cell: the block, the bytes in it, the block of the separator.
+    pub(super) const SIZE: usize = 24;
+
+    /// Adds a text; `separator` is that of all, or null. Returns whether the result is then not too long; `texts` is how many there were.
+    #[must_use]
+    pub(super) fn add(
+        group: &mut [u8],
+        at: usize,
+        arena: &mut Arena,
+        (order, texts): (i64, u64),
+        text: &Value<'_>,
+        separator: &Value<'_>,
+    ) -> bool {
+        if let Value::Text(separator) = separator {
+            let block = Block::from_bytes(load(group, at + 16));
+            if arena.get(block) != *separator {
+                store(group, at + 16, arena.replace(block, separator).to_bytes());
+            }
+        }
+        let (Value::Text(text) | Value::Bytes(text)) = text else { return true };
+        let mut head = [0; HEAD_BYTES];
+        store(&mut head, 0, order.to_le_bytes());
+        store(&mut head, 8, (text.len() as u32).to_le_bytes());
+        let used = u64::from_le_bytes(load(group, at + 8)) as usize;
+        let with = used + HEAD_BYTES + text.len();
+        let separators = Block::from_bytes(load(group, at + 16)).len() * texts as usize;
+        let heads = (texts as usize + 1) * HEAD_BYTES;
+        // Texts of few bytes are bounded by their heads.
+        if with - heads + separators > MAX_MADE_TEXT_BYTES || heads > MAX_MADE_TEXT_BYTES {
+            return false;
+        }
+        let mut block = Block::from_bytes(load(group, at));
+        if with > block.len() {
+            block = arena.grow(block, with.max(block.len() * 2));
+            store(group, at, block.to_bytes());
+        }
+        if let Some(place) = arena.get_mut(block).and_then(|bytes| bytes.get_mut(used..with)) {
+            place[..HEAD_BYTES].copy_from_slice(&head);
+            place[HEAD_BYTES..].copy_from_slice(text);
+        }
+        store(group, at + 8, (with as u64).to_le_bytes());
+        true
+    }
+
+    /// Adds the texts of another group; returns whether the result is then not too long.
+    #[must_use]
+    pub(super) fn merge(
+        into: &mut [u8],
+        from: &[u8],
+        at: usize,
+        (arena, copy): (&mut Arena, &mut Vec<u8>),
+        mut texts: u64,
+    ) -> bool {
+        // Copied first: the arena may have to move them.
+        copy.clear();
+        let used = u64::from_le_bytes(load(from, at + 8)) as usize;
+        let separator = arena.get(Block::from_bytes(load(from, at + 16)));
+        let behind = separator.len();
+        copy.extend_from_slice(separator);
+        copy.extend_from_slice(arena.get(Block::from_bytes(load(from, at))).get(..used).unwrap_or_default());
+        let (separator, all) = copy.split_at(behind);
+        let separator = if behind == 0 { Value::Null } else { Value::Text(separator) };
+        parts(all).all(|(order, text)| {
+            texts += 1;
+            Texts::add(into, at, arena, (order, texts - 1), &Value::Text(text), &separator)
+        })
+    }
+
+    /// The separator of another group for one without.
+    pub(super) fn adopt_separator(into: &mut [u8], from: &[u8], at: usize, arena: &mut Arena, copy: &mut Vec<u8>) {
+        copy.clear();
+        copy.extend_from_slice(arena.get(Block::from_bytes(load(from, at + 16))));
+        if !copy.is_empty() && Block::from_bytes(load(into, at + 16)).len() == 0 {
+            store(into, at + 16, arena.put(copy).to_bytes());
+        }
+    }
+
+    /// The texts in order of time, those of one time in their own.
+    pub(super) fn join<'m>(
+        group: &[u8],
+        at: usize,
+        arena: &Arena,
+        Joined { made, places }: &'m mut Joined,
+    ) -> &'m [u8] {
+        let used = u64::from_le_bytes(load(group, at + 8)) as usize;
+        let texts = arena.get(Block::from_bytes(load(group, at))).get(..used).unwrap_or_default();
+        let separator = arena.get(Block::from_bytes(load(group, at + 16)));
+        let text =
+            |&(_, start, len): &(i64, u32, u32)| texts.get(start as usize..(start + len) as usize).unwrap_or_default();
+        places.clear();
+        let mut start = 0;
+        for (order, text) in parts(texts) {
+            places.push((order, start + HEAD_BYTES as u32, text.len() as u32));
+            start += (HEAD_BYTES + text.len()) as u32;
+        }
+        places.sort_unstable_by(|one, other| one.0.cmp(&other.0).then_with(|| text(one).cmp(text(other))));
+        made.clear();
+        for (number, place) in places.iter().enumerate() {
+            if number > 0 {
+                made.extend_from_slice(separator);
+            }
+            made.extend_from_slice(text(place));
+        }
+        made
+    }
+
+    /// Lets go of its memory.
+    pub(super) fn clear(group: &mut [u8], at: usize, arena: &mut Arena) {
+        arena.free(Block::from_bytes(load(group, at)));
+        arena.free(Block::from_bytes(load(group, at + 16)));
+        store(group, at, [0; 24]);
+    }
+}
+
+/// The texts with their orders.
+fn parts(mut texts: &[u8]) -> impl Iterator<Item = (i64, &[u8])> {
+    std::iter::from_fn(move || {
+        let (head, rest) = texts.split_first_chunk::<HEAD_BYTES>()?;
+        let (text, rest) = rest.split_at_checked(u32::from_le_bytes(load(head, 8)) as usize)?;
+        texts = rest;
+        Some((i64::from_le_bytes(load(head, 0)), text))
+    })
+}

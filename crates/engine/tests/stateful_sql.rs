@@ -1,0 +1,404 @@
+//! Queries with state in SQL: keys of different types, times that come from other stages, bounds.
+#![allow(clippy::unwrap_used)] // a test that fails may panic
+
+mod stateful_support;
+mod support;
+
+use crossdock_engine::Handler as _;
+use stateful_support::sql::{SqlRun, planned};
+
+const LEFT: (&str, &str) = ("l", "ts timestamp\nk i64\n");
+const RIGHT: (&str, &str) = ("r", "ts timestamp\nk i64 null\nw i64\n");
+
+#[test]
+fn keys_are_equal_also_where_only_one_of_them_may_be_null() {
+    for join in [
+        "SELECT l.k, r.w FROM l JOIN r ON l.k = r.k AND r.ts BETWEEN l.ts - INTERVAL '1 second' AND l.ts",
+        "SELECT l.k, r.w FROM l LEFT JOIN r ON l.k = r.k AND r.ts BETWEEN l.ts - INTERVAL '1 second' AND l.ts",
+        "SELECT l.k, r.w FROM l ASOF JOIN r ON l.k = r.k AND l.ts >= r.ts",
+        "SELECT l.k, r.w FROM l ASOF LEFT JOIN r ON l.k = r.k AND l.ts >= r.ts",
+    ] {
+        let mut run = SqlRun::new(join, &[LEFT, RIGHT]);
+        run.feed("r", &["1|7|70", "2|null|80"]);
+        run.feed("l", &["3|7"]);
+        assert_eq!(run.rows, ["7|70"], "{join}");
+    }
+}
+
+/// Rows with these times, in seconds, and further columns.
+fn at(rows: &[(i64, &str)]) -> Vec<String> {
+    rows.iter().map(|(second, rest)| format!("{}|{rest}", second * 1_000_000_000)).collect()
+}
+
+/// Times in the rows, in seconds.
+fn seconds(rows: &[String]) -> Vec<String> {
+    let second = |column: &str| column.strip_suffix("000000000").map_or(column.to_owned(), |time| format!("{time}s"));
+    rows.iter().map(|row| row.split('|').map(second).collect::<Vec<_>>().join("|")).collect()
+}
+
+const KEYED: (&str, &str) = ("s", "ts timestamp\nk string\n");
+
+#[test]
+fn windows_of_windows_take_all_rows_whichever_time_they_go_by() {
+    for (time, lateness, wanted) in [
+        ("x.window_start", "", ["0|3", "10s|2"]),
+        ("x.window_end - INTERVAL '5 seconds'", "", ["0|3", "10s|2"]),
+        // The session of b begins before that of a, and ends behind it.
+        ("x.most", "LATENESS INTERVAL '5 seconds'", ["0|3", "10s|2"]),
+    ] {
+        let sql = format!(
+            "SELECT window_start, count(*) FROM (SELECT k, window_start, window_end, max(ts) AS most FROM s GROUP BY k, \
+             TUMBLE(ts, INTERVAL '5 seconds')) x GROUP BY TUMBLE({time}, INTERVAL '10 seconds') {lateness}"
+        );
+        let mut run = SqlRun::new(&sql, &[KEYED]);
+        run.feed("s", &at(&[(1, "a"), (4, "b"), (9, "a"), (12, "b"), (16, "a"), (100, "a"), (200, "a"), (300, "a")]));
+        assert_eq!(seconds(&run.rows)[..2], wanted, "{sql}");
+        assert_eq!(run.counters().late, 0, "{sql}");
+    }
+}
+
+#[test]
+fn times_behind_a_join_are_late_only_by_the_lateness_that_the_query_has() {
+    let quotes = ("q", "ts timestamp\nk string\n");
+    let join = |lateness: &str| {
+        format!(
+            "SELECT window_start, count(*) FROM (SELECT q.ts AS qts FROM s ASOF JOIN q ON s.k = q.k AND s.ts >= q.ts) x \
+             GROUP BY TUMBLE(x.qts, INTERVAL '10 seconds') {lateness}"
+        )
+    };
+    let error = planned(&join(""), &[KEYED, quotes]).unwrap_err();
+    assert!(error.contains("do not come in order of `ts_2`"), "{error}");
+    let mut run = SqlRun::new(&join("LATENESS INTERVAL '1 hour'"), &[KEYED, quotes]);
+    run.feed("q", &at(&[(1, "a"), (40, "b")]));
+    run.feed("s", &at(&[(50, "b"), (60, "a"), (70, "b")]));
+    run.feed("q", &at(&[(9000, "b")]));
+    run.feed("s", &at(&[(9001, "b")]));
+    run.feed("q", &at(&[(9002, "b")]));
+    assert_eq!(run.counters().late, 0);
+    assert_eq!(seconds(&run.rows), ["0|1", "40s|2"]);
+}
+
+#[test]
+fn each_side_of_a_join_has_a_watermark_of_its_own_behind_it() {
+    for (time, wanted) in [("x.lts", ["0|2"]), ("x.rts", ["10s|2"])] {
+        let sql = format!(
+            "SELECT window_start, count(*) FROM (SELECT l.ts AS lts, r.ts AS rts FROM s l JOIN q r ON l.k = r.k AND r.ts \
+             BETWEEN l.ts + INTERVAL '10 seconds' AND l.ts + INTERVAL '15 seconds') x GROUP BY TUMBLE({time}, \
+             INTERVAL '10 seconds')"
+        );
+        let mut run = SqlRun::new(&sql, &[KEYED, ("q", "ts timestamp\nk string\n")]);
+        run.feed("s", &at(&[(1, "a"), (4, "b"), (30, "c")]));
+        run.feed("q", &at(&[(15, "a"), (18, "b"), (100, "a")]));
+        run.feed("s", &at(&[(100, "a")]));
+        assert_eq!((seconds(&run.rows), run.counters().late), (wanted.map(str::to_owned).to_vec(), 0), "{sql}");
+    }
+}
+
+#[test]
+fn hops_of_too_many_windows_are_refused() {
+    let hop = |slide: &str, size: &str| {
+        let sql = format!("SELECT count(*) FROM s GROUP BY HOP(ts, INTERVAL '{slide}', INTERVAL '{size}')");
+        planned(&sql, &[KEYED]).map(|_| ())
+    };
+    assert_eq!(hop("1 second", "4096 seconds"), Ok(()));
+    let error = hop("1 second", "4097 seconds").unwrap_err();
+    assert!(error.contains("each row would be in 4097 windows, and 4096 are possible"), "{error}");
+}
+
+/// A row at a time that closes everything: each call makes a part of the rows, in order, and those that follow go on.
+#[test]
+fn rows_that_are_closed_at_once_are_bounded() {
+    let streams = [KEYED, ("q", "ts timestamp\nk string\n")];
+    let keys: Vec<(i64, String)> = (0..3000).map(|at| (1 + at % 4, format!("key {at:04}"))).collect();
+    let keys: Vec<(i64, &str)> = keys.iter().map(|(at, key)| (*at, key.as_str())).collect();
+    let doubled: Vec<(i64, &str)> = keys.iter().chain(&keys).copied().collect();
+    for (sql, least) in [
+        (
+            "SELECT k, window_end, count(*) FROM s GROUP BY k, HOP(ts, INTERVAL '1 second', INTERVAL '8 seconds')",
+            24_000,
+        ),
+        ("SELECT k, window_end, count(*) FROM s GROUP BY k, ts, SESSION(ts, INTERVAL '1 second')", 3000),
+        ("SELECT s.k, q.k FROM s LEFT JOIN q ON q.ts = s.ts AND q.k = s.k LATENESS INTERVAL '9 seconds'", 6000),
+        ("SELECT s.k, q.k FROM s ASOF LEFT JOIN q ON q.ts <= s.ts AND q.k = s.k LATENESS INTERVAL '9 seconds'", 6000),
+        (
+            "SELECT window_end, count(*) FROM (SELECT k, window_start AS at, count(*) FROM s GROUP BY k, \
+             HOP(ts, INTERVAL '1 second', INTERVAL '8 seconds') LATENESS INTERVAL '9 seconds') x \
+             GROUP BY TUMBLE(x.at, INTERVAL '1 second')",
+            11,
+        ),
+    ] {
+        let sql =
+            if sql.contains("LATENESS") { sql.to_owned() } else { format!("{sql} LATENESS INTERVAL '9 seconds'") };
+        let (mut whole, mut run) = (SqlRun::new(&sql, &streams), SqlRun::new(&sql, &streams));
+        for run in [&mut whole, &mut run] {
+            run.feed("s", &at(&doubled));
+            assert_eq!(run.rows.len(), 0, "{sql}");
+            run.feed("s", &at(&[(1000, "z")]));
+            run.feed("q", &at(&[(1000, "z")]));
+            assert!(run.rows.len() <= 4097, "{sql}: a pair, and what is released: {}", run.rows.len());
+        }
+        whole.finish();
+        // Rows that come meanwhile change nothing.
+        for run in [&mut whole, &mut run] {
+            (0..30).for_each(|_| run.feed("s", &at(&[(1000, "z")])));
+            run.finish();
+        }
+        assert!(whole.rows.len() >= least, "{sql}: {}", whole.rows.len());
+        assert!(whole.sorted() == run.sorted(), "{sql}");
+        assert_eq!(run.counters().late, 0, "{sql}");
+        let ends: Vec<&str> = whole.rows.iter().map(|row| row.split('|').nth(1).unwrap()).collect();
+        assert!(!sql.contains("k, window_end") || ends.is_sorted_by_key(|end| end.parse::<i64>().unwrap()), "{sql}");
+    }
+}
+
+/// Sessions and windows of one key that are all open: a row finds its own without a look at the others, and so does what closes.
+#[test]
+fn many_open_windows_of_one_group_take_no_longer() {
+    for sql in [
+        "SELECT window_start, count(*) FROM s GROUP BY SESSION(ts, INTERVAL '2 seconds') LATENESS INTERVAL '30 days'",
+        "SELECT window_start, count(*) FROM s GROUP BY TUMBLE(ts, INTERVAL '2 seconds') LATENESS INTERVAL '30 days'",
+        "SELECT window_start, count(*) FROM s GROUP BY HOP(ts, INTERVAL '2 seconds', INTERVAL '4 seconds') LATENESS INTERVAL '30 days'",
+    ] {
+        let mut run = SqlRun::new(sql, &[KEYED]);
+        let times: Vec<(i64, &str)> = (0..20_000).rev().map(|at| (at * 4, "a")).collect();
+        run.feed("s", &at(&times));
+        run.feed("s", &at(&[(4_000_000, "a")]));
+        run.finish();
+        assert_eq!((run.rows.len() - 1) % 20_000, 19_999, "{sql}");
+        assert_eq!(run.counters().late, 0);
+    }
+}
+
+#[test]
+fn times_at_the_ends_of_all_times_are_late_or_right() {
+    for window in [
+        "TUMBLE(ts, INTERVAL '7 seconds')",
+        "HOP(ts, INTERVAL '7 seconds', INTERVAL '21 seconds')",
+        "SESSION(ts, INTERVAL '7 seconds')",
+    ] {
+        let sql = format!("SELECT window_start, window_end, count(*) FROM s GROUP BY {window}");
+        let mut run = SqlRun::new(&sql, &[KEYED]);
+        let row = |ts: i64| format!("{ts}|a");
+        run.feed("s", &[row(i64::MIN), row(i64::MIN + 1), row(0), row(i64::MAX - 1), row(i64::MAX)]);
+        run.finish();
+        for made in &run.rows {
+            let times: Vec<i64> = made.split('|').map(|time| time.parse().unwrap()).collect();
+            assert!(times[0] < times[1], "{window}: {made}");
+        }
+        assert!(run.counters().late >= 2, "{window}: {}", run.counters().late);
+    }
+}
+
+/// Rows in any order, over hops and sessions whose parts are added up: the same results.
+#[test]
+fn results_do_not_depend_on_the_order_of_arrival() {
+    let stream = ("s", "ts timestamp\nk string\nd decimal(16, scale 0)\nf f64\n");
+    let big = i128::MAX / 4 * 3;
+    let rows = [(1, "b"), (4, "a"), (2, "b"), (5, "c"), (3, "a"), (6, "b")];
+    let more = [format!("{big}|-0.0"), format!("{big}|0.0"), format!("-{big}|0.0")];
+    for (window, wanted) in [
+        ("SESSION(ts, INTERVAL '2 seconds')", &["a,b,c|b-b-a-a-c-b|0|-0|0"][..]),
+        ("HOP(ts, INTERVAL '3 seconds', INTERVAL '6 seconds')", &[]),
+    ] {
+        let sql = format!(
+            "SELECT string_agg(DISTINCT k, ','), string_agg(k, '-'), sum(d), min(f), max(f) FROM s GROUP BY {window} \
+             LATENESS INTERVAL '30 seconds'"
+        );
+        let mut first: Option<Vec<String>> = None;
+        for seed in 0..50 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut all: Vec<(i64, String)> =
+                (0..rows.len()).map(|n| (rows[n].0, format!("{}|{}", rows[n].1, more[n % 3]))).collect();
+            all.iter_mut().filter(|(ts, _)| *ts == 5).for_each(|(_, row)| *row = format!("c|-{big}|0.0"));
+            random.shuffle(&mut all);
+            let all: Vec<(i64, &str)> = all.iter().map(|(ts, row)| (*ts, row.as_str())).collect();
+            let mut run = SqlRun::new(&sql, &[stream]);
+            run.feed("s", &at(&all));
+            run.feed("s", &at(&[(100, "z|0|0")]));
+            run.finish();
+            let found = (run.rows.clone(), run.counters().stage_errors);
+            let shown: Vec<String> = found.0.iter().cloned().chain([found.1.to_string()]).collect();
+            assert_eq!(first.get_or_insert(shown.clone()), &shown, "{window}, seed {seed}");
+            assert!(wanted.is_empty() || found.0 == wanted, "{window}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn texts_that_are_too_long_together_are_an_error_and_no_more() {
+    let mut run = SqlRun::new(
+        "SELECT window_start, count(*), string_agg(k, '') FROM s GROUP BY HOP(ts, INTERVAL '1 second', INTERVAL '2 seconds')",
+        &[KEYED],
+    );
+    let text = "x".repeat(1 << 17);
+    run.feed("s", &at(&[(1, text.as_str()); 8]));
+    run.feed("s", &at(&[(2, "y"), (4, "z")]));
+    assert_eq!(run.counters().stage_errors, 1, "one byte more than a text may have");
+    assert_eq!(run.rows.len(), 2);
+    assert!(run.rows[0].ends_with(&text) && run.rows[0].len() > 1 << 20, "as long as a text may be");
+    assert_eq!(seconds(&run.rows)[1], "2s|1|y");
+}
+
+#[test]
+fn deviations_of_values_that_are_not_finite_are_no_number() {
+    let sql = "SELECT stddev_pop(f), stddev(f), var_pop(f), variance(f) FROM s GROUP BY HOP(ts, INTERVAL '1 second', INTERVAL '2 seconds')";
+    for (values, wanted) in [
+        (["NaN", "1"], "NaN|NaN|NaN|NaN"),
+        (["1", "NaN"], "NaN|NaN|NaN|NaN"),
+        (["inf", "2"], "NaN|NaN|NaN|NaN"),
+        (["-inf", "-inf"], "NaN|NaN|NaN|NaN"),
+        (["3", "3"], "0|0|0|0"),
+    ] {
+        let mut run = SqlRun::new(sql, &[("s", "ts timestamp\nf f64\n")]);
+        run.feed("s", &at(&[(1, values[0]), (2, values[1]), (9, "0")]));
+        assert_eq!(run.rows[1], wanted, "{values:?}");
+    }
+    let mut run = SqlRun::new(sql, &[("s", "ts timestamp\nf f64\n")]);
+    run.feed("s", &at(&[(1, "1e300"), (2, "-1e300"), (9, "0")]));
+    assert_eq!((run.counters().stage_errors, run.rows.len()), (1, 2), "beyond all floats");
+}
+
+#[test]
+fn an_early_row_whose_match_is_gone_counts_as_late() {
+    let quotes = ("q", "ts timestamp\nk string\np i64\n");
+    let join = "SELECT s.k, q.p FROM s ASOF LEFT JOIN q ON s.k = q.k AND s.ts >= q.ts";
+    let mut run = SqlRun::new(join, &[KEYED, quotes]);
+    run.feed("q", &at(&[(1, "a|1"), (5, "a|5")]));
+    run.feed("s", &at(&[(2, "a"), (6, "a"), (4, "a")]));
+    assert_eq!((&run.rows[..], run.counters().late), (&["a|1", "a|5", "a|1"].map(str::to_owned)[..], 0));
+    // The row at 8 lets that at 1 go: the left stream is at 6, and 5 is enough for it.
+    run.feed("q", &at(&[(8, "a|8")]));
+    run.feed("s", &at(&[(3, "a"), (7, "a")]));
+    assert_eq!((&run.rows[3..], run.counters().late), (&["a|null", "a|5"].map(str::to_owned)[..], 1));
+}
+
+/// A query takes over the state of one that differs in the lateness and in the bound.
+#[test]
+fn the_lateness_and_the_bound_are_those_of_the_query_that_runs() {
+    let query = |seconds: u32| {
+        format!(
+            "SELECT window_start, count(*) FROM s GROUP BY TUMBLE(ts, INTERVAL '10 seconds') LATENESS INTERVAL '{seconds} seconds'"
+        )
+    };
+    let (mut first, mut second) = (SqlRun::new(&query(1000), &[KEYED]), SqlRun::bounded(&query(0), &[KEYED], 400));
+    first.feed("s", &at(&[(1, "a"), (2, "a"), (25, "a")]));
+    assert_eq!(first.rows, [""; 0]);
+    second.take_over(&mut first);
+    second.feed("s", &at(&[(31, "a")]));
+    assert_eq!(seconds(&second.rows), ["0|2", "20s|1"]);
+    second.feed("s", &at(&(0..40).map(|at| (40 + at * 10, "a")).collect::<Vec<_>>()));
+    assert!(second.handler().state_bytes() <= 400);
+}
+
+/// Sessions that are made one again and again leave nothing behind.
+#[test]
+fn sessions_that_become_one_take_the_memory_of_one() {
+    let sql = "SELECT count(*) FROM s GROUP BY SESSION(ts, INTERVAL '3 seconds') LATENESS INTERVAL '30 days'";
+    let mut run = SqlRun::new(sql, &[KEYED]);
+    let times: Vec<(i64, &str)> =
+        (0..3000).flat_map(|at| [(4 * at, "a"), (4 * at + 3, "a"), (4 * at + 2, "a")]).collect();
+    run.feed("s", &at(&times));
+    assert!(run.handler().state_bytes() < 5000, "{}", run.handler().state_bytes());
+    run.feed("s", &at(&[(4_000_000, "a")]));
+    assert_eq!(run.rows, ["9000"]);
+}
+
+#[test]
+fn the_end_of_a_stream_closes_its_windows_and_those_of_the_steps_behind() {
+    let sql = "SELECT window_start, sum(n) FROM (SELECT k, window_start, count(*) AS n FROM s GROUP BY k, \
+               TUMBLE(ts, INTERVAL '5 seconds')) x GROUP BY TUMBLE(x.window_start, INTERVAL '10 seconds')";
+    let mut run = SqlRun::new(sql, &[KEYED]);
+    run.feed("s", &at(&[(1, "a"), (7, "b"), (12, "a")]));
+    assert_eq!(run.rows.len(), 0);
+    run.end("s");
+    assert_eq!(seconds(&run.rows), ["0|2", "10s|1"]);
+    assert_eq!((run.handler().due_ns(), run.handler().state_bytes()), (None, 0));
+    // A publisher that comes later goes on where the stream was.
+    run.feed("s", &at(&[(13, "a"), (4, "a"), (31, "a")]));
+    assert_eq!(run.counters().late, 1, "4 s is past, as before the end");
+    assert_eq!(seconds(&run.rows)[2..], ["10s|1"]);
+    run.end("s");
+    assert_eq!(seconds(&run.rows)[3..], ["30s|1"]);
+}
+
+#[test]
+fn rows_wait_for_a_stream_that_has_not_begun_and_not_for_one_that_has_ended() {
+    let sql = "SELECT l.k, r.w FROM l ASOF LEFT JOIN r ON l.k = r.k AND l.ts >= r.ts LATENESS INTERVAL '0 seconds'";
+    let mut run = SqlRun::new(sql, &[LEFT, RIGHT]);
+    run.end("r");
+    run.feed("l", &["3|7", "9|7"]);
+    assert_eq!(run.rows.len(), 0, "the right stream may be about to begin");
+    run.feed("r", &["1|7|70", "4|7|71"]);
+    assert_eq!(run.rows, ["7|70"]);
+    run.end("r");
+    assert_eq!(run.rows, ["7|70", "7|71"]);
+    run.feed("l", &["10|7"]);
+    assert_eq!(run.rows, ["7|70", "7|71", "7|71"]);
+    // Where both have ended, nothing waits, though one had no rows.
+    let mut run = SqlRun::new(sql, &[LEFT, RIGHT]);
+    run.feed("l", &["3|7"]);
+    run.end("r");
+    assert_eq!(run.rows.len(), 0);
+    run.end("l");
+    assert_eq!(run.rows, ["7|null"]);
+}
+
+#[test]
+fn rows_without_a_time_have_no_partner() {
+    let (left, right) = (("l", "ts timestamp null\nk i64\n"), ("r", "ts timestamp\nk i64\nw i64\n"));
+    let on = "l.k = r.k AND r.ts BETWEEN l.ts - INTERVAL '1 second' AND l.ts";
+    for (sql, wanted) in [
+        (format!("SELECT l.k, r.w FROM l LEFT JOIN r ON {on}"), &["7|null"][..]),
+        ("SELECT l.k, r.w FROM l ASOF LEFT JOIN r ON l.k = r.k AND l.ts >= r.ts".to_owned(), &["7|null"]),
+        (format!("SELECT l.k, r.w FROM l JOIN r ON {on}"), &[]),
+    ] {
+        let mut run = SqlRun::new(&sql, &[left, right]);
+        run.feed("r", &["1|7|70"]);
+        run.feed("l", &["null|7"]);
+        assert_eq!(
+            (run.rows.as_slice(), run.counters().late),
+            (&*wanted.iter().map(ToString::to_string).collect::<Vec<_>>(), 0),
+            "{sql}"
+        );
+    }
+}
+
+#[test]
+fn a_time_that_stands_for_never_closes_nothing() {
+    let mut run =
+        SqlRun::new("SELECT window_start, count(*) FROM s GROUP BY TUMBLE(ts, INTERVAL '5 seconds')", &[KEYED]);
+    run.feed("s", &at(&[(1, "a")]));
+    run.feed("s", &[format!("{}|b", i64::MAX)]);
+    run.feed("s", &at(&[(2, "a"), (6, "a")]));
+    assert_eq!((seconds(&run.rows), run.counters().late), (vec!["0|2".to_owned()], 1));
+}
+
+#[test]
+fn empty_texts_count_in_the_bound_of_a_joined_text() {
+    let mut run = SqlRun::new("SELECT string_agg(k, '') FROM s GROUP BY TUMBLE(ts, INTERVAL '1 day')", &[KEYED]);
+    run.feed("s", &vec!["1|"; 400_000]);
+    assert!(run.handler().state_bytes() < 4 << 20, "{}", run.handler().state_bytes());
+}
+
+/// A window is forgotten after a part of it has left; those behind it leave or are counted.
+#[test]
+fn no_window_is_skipped_where_those_of_one_that_closes_are_forgotten() {
+    let sql = "SELECT window_end, count(*) FROM s GROUP BY k, HOP(ts, INTERVAL '1 second', INTERVAL '2 seconds')";
+    let mut run = SqlRun::bounded(sql, &[KEYED], 1_500_000);
+    let rows: Vec<String> = (0..6000).map(|key| format!("0|{key}")).collect();
+    run.feed("s", &rows);
+    // Closes a part of the windows that end at 1 s.
+    run.feed("s", &["1000000000|x"]);
+    let (left, before) = (run.rows.len(), run.counters().forgotten);
+    assert!(left < 6000 && before == 0, "{left}, {before}");
+    // Takes all memory, at a time of a later window.
+    let rows: Vec<String> = (0..9000).map(|key| format!("5000000000|y{key}")).collect();
+    run.feed("s", &rows);
+    run.feed("s", &["100000000000|z"]);
+    run.finish();
+    let ends = seconds(&run.rows);
+    let of = |end: &str| ends.iter().filter(|row| row.starts_with(end)).count();
+    let kept = of("6s|");
+    assert_eq!(kept, of("7s|"), "both windows of the rows that are there");
+    assert!(kept > 0);
+}

@@ -1,0 +1,141 @@
+//! Queries with state in SQL, over rows written as text.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crossdock_engine::{Handler, HandlerCounters, StatefulHandler};
+use crossdock_format::{FieldType, Format, RecordBuilder, Value};
+use crossdock_mailbox::Selection;
+use crossdock_query::{Query, StatefulProgram, parse_query};
+
+use super::show;
+use crate::support;
+
+/// The handlers of one query, a stream each, and the rows that leave them.
+pub(crate) struct SqlRun {
+    handlers: Vec<(String, Format, StatefulHandler)>,
+    turn: Option<usize>,
+    output: Format,
+    pub(crate) rows: Vec<String>,
+}
+
+/// The plan of a query over streams with these schemas; the refusal is an error.
+pub(crate) fn planned(sql: &str, streams: &[(&str, &str)]) -> Result<StatefulProgram, String> {
+    let formats: Vec<(&str, Format)> =
+        streams.iter().map(|(name, schema)| (*name, Format::parse_schema(schema).unwrap())).collect();
+    let formats: Vec<(&str, &Format)> = formats.iter().map(|(name, format)| (*name, format)).collect();
+    let Ok(Query::Stateful(query)) = parse_query(sql) else { panic!("{sql} is no query with state") };
+    query.plan(&formats, &BTreeMap::new()).map_err(|error| error.to_string())
+}
+
+impl SqlRun {
+    pub(crate) fn new(sql: &str, streams: &[(&str, &str)]) -> SqlRun {
+        SqlRun::bounded(sql, streams, usize::MAX)
+    }
+
+    /// With this bound of the state, in bytes.
+    pub(crate) fn bounded(sql: &str, streams: &[(&str, &str)], max_state_bytes: usize) -> SqlRun {
+        let Ok(Query::Stateful(query)) = parse_query(sql) else { panic!("{sql} is no query with state") };
+        let program = planned(sql, streams).unwrap_or_else(|error| panic!("{error}"));
+        let program = Arc::new(StatefulProgram { max_state_bytes, ..program });
+        let handler = |(name, schema): &(&str, &str)| {
+            let format = Format::parse_schema(schema).unwrap();
+            let readers = query.readers(&program, name, &format, &BTreeMap::new()).unwrap();
+            ((*name).to_owned(), format, StatefulHandler::new(Arc::clone(&program), readers).unwrap())
+        };
+        let handlers = streams.iter().map(handler).collect();
+        SqlRun { handlers, turn: None, output: program.output().clone(), rows: Vec::new() }
+    }
+
+    /// Gives the state to the handler of a stream, and returns its place.
+    fn turn_to(&mut self, stream: &str) -> usize {
+        let next = self.handlers.iter().position(|(name, ..)| name == stream).unwrap();
+        if let Some(before) = self.turn.replace(next).filter(|before| *before != next) {
+            let state = self.handlers[before].2.hand_over().unwrap();
+            self.handlers[next].2.take_over(state).unwrap();
+        }
+        next
+    }
+
+    /// A stream ends, and all that is due with that is done.
+    pub(crate) fn end(&mut self, stream: &str) {
+        let next = self.turn_to(stream);
+        self.handlers[next].2.end_stream();
+        self.finish();
+    }
+
+    /// Rows of a stream in batches, their columns separated by `|`.
+    pub(crate) fn feed<S: AsRef<str>>(&mut self, stream: &str, rows: &[S]) {
+        let next = self.turn_to(stream);
+        let (_, format, handler) = &mut self.handlers[next];
+        let mut builder = RecordBuilder::new(format);
+        let records: Vec<Vec<u8>> = rows.iter().map(|row| record(format, &mut builder, row.as_ref())).collect();
+        let mut out: Vec<Vec<u8>> = Vec::new();
+        for records in records.chunks(128) {
+            let batch = support::batch(records);
+            let _ = handler.process(&batch, &mut Selection::all(batch.len()), &mut out);
+        }
+        self.rows.extend(out.iter().map(|row| show(&self.output, row)));
+    }
+
+    /// Goes on with the state of another query.
+    pub(crate) fn take_over(&mut self, other: &mut SqlRun) {
+        let state = other.handlers[other.turn.unwrap_or(0)].2.hand_over().unwrap();
+        self.turn = Some(0);
+        self.handlers[0].2.take_over(state).unwrap();
+    }
+
+    /// The wall clock is at this time; how many rows that makes.
+    pub(crate) fn advance(&mut self, now_ns: u64) -> usize {
+        let mut out: Vec<Vec<u8>> = Vec::new();
+        let made = self.handlers[self.turn.unwrap_or(0)].2.advance(now_ns, &mut out);
+        self.rows.extend(out.iter().map(|row| show(&self.output, row)));
+        made
+    }
+
+    /// Lets the clock run until nothing is due any more by then.
+    pub(crate) fn finish(&mut self) {
+        while self.handler().due_ns().is_some_and(|due_ns| due_ns == 0) {
+            self.advance(0);
+        }
+    }
+
+    /// The handler that has the state.
+    pub(crate) fn handler(&self) -> &StatefulHandler {
+        &self.handlers[self.turn.unwrap_or(0)].2
+    }
+
+    /// The format of the rows.
+    pub(crate) fn output(&self) -> &Format {
+        &self.output
+    }
+
+    /// The rows, sorted.
+    pub(crate) fn sorted(&self) -> Vec<String> {
+        let mut rows = self.rows.clone();
+        rows.sort();
+        rows
+    }
+
+    /// The counts of all handlers together.
+    pub(crate) fn counters(&self) -> HandlerCounters {
+        super::sum_of(self.handlers.iter().map(|(.., handler)| handler.counters()))
+    }
+}
+
+fn record(format: &Format, builder: &mut RecordBuilder, row: &str) -> Vec<u8> {
+    builder.clear();
+    for ((index, field), text) in format.fields().iter().enumerate().zip(row.split('|')) {
+        let value = match field.ty {
+            _ if text == "null" => continue,
+            FieldType::Timestamp => Value::Timestamp(text.parse().unwrap()),
+            FieldType::F32 | FieldType::F64 => Value::Float(text.parse().unwrap()),
+            FieldType::Bool => Value::Bool(text == "true"),
+            FieldType::String => Value::Text(text.as_bytes()),
+            FieldType::Decimal { scale, .. } => Value::Decimal { unscaled: text.parse().unwrap(), scale },
+            _ => Value::Int(text.parse().unwrap()),
+        };
+        builder.set(index, value).unwrap();
+    }
+    builder.finish().unwrap().to_vec()
+}

@@ -1,0 +1,353 @@
+//! GROUP BY, HAVING, DISTINCT and the select list of a query with groups.
+
+use crossdock_format::{FieldSpec, FieldType, Format};
+use sqlparser::ast;
+
+use super::plan::{interval_of, is_time};
+use super::program::{Aggregate, AggregateFunction, Aggregation, MAX_WINDOWS, Window};
+use super::read::Body;
+use super::rows::{Flow, Row, unique};
+use crate::bind::{Binder, BoundAggregate, Groups, Table, compare, is_null, place};
+use crate::error::{Position, QueryError};
+use crate::expr::{CompareOp, Constant, Expr, Node};
+use crate::parse::{Condition, Item};
+use crate::program::Output;
+
+/// A select list; over the rows of groups if there are any, else over the columns of FROM.
+pub(super) struct Selected {
+    pub(super) columns: Vec<Output>,
+    pub(super) grouping: Option<Grouping>,
+}
+
+/// Groups of the rows of FROM.
+pub(super) struct Grouping {
+    keys: Vec<(String, Expr)>,
+    window: Window,
+    time: Option<Expr>,
+    aggregates: Vec<BoundAggregate>,
+    /// HAVING, over the rows of the groups.
+    pub(super) having: Vec<Expr>,
+}
+
+/// The keys and the window of GROUP BY.
+struct Keys {
+    keys: Vec<(String, Expr)>,
+    window: Option<(Window, Option<Expr>)>,
+}
+
+impl Keys {
+    /// The number of columns of a group's row before its aggregates.
+    fn before_aggregates(&self) -> usize {
+        self.keys.len() + if self.window.is_some() { 2 } else { 0 }
+    }
+}
+
+/// Binds what follows WHERE. `base` is the number of columns of FROM.
+pub(super) fn selected<'a>(
+    body: &'a Body,
+    tables: &'a [Table<'a>],
+    base: usize,
+    binder: &dyn Fn() -> Binder<'a>,
+) -> Result<Selected, QueryError> {
+    let keys = keys(body, tables, binder)?;
+    // Which aggregates there are decides what the columns are columns of.
+    let grouped = || binder().with_groups(Groups::new(base, keys.window.is_some()));
+    let mut first = grouped();
+    let plain = first.columns(&body.items, &mut |_, expr, _| Ok(expr))?;
+    if let Some(having) = &body.having {
+        first.conditions(&having.expr, having.at, "HAVING")?;
+    }
+    let has_aggregates = first.groups().is_some_and(|groups| !groups.aggregates.is_empty());
+    let has_groups = !body.keys.is_empty() || body.having.is_some() || has_aggregates;
+    if !has_groups {
+        return Ok(match body.is_distinct {
+            true => distinct(plain, body.at)?,
+            false => Selected { columns: plain, grouping: None },
+        });
+    }
+    if body.is_distinct {
+        let error = QueryError::new("SELECT DISTINCT of groups is not possible", body.at);
+        return Err(error.hint("put the query in another: SELECT DISTINCT … FROM (SELECT … GROUP BY …) x"));
+    }
+    let mut binder = grouped();
+    let columns = binder.columns(&body.items, &mut |binder, expr, at| regrouped(expr, &keys, base, binder, at))?;
+    let mut having = Vec::new();
+    if let Some(source) = &body.having {
+        for condition in binder.conditions(&source.expr, source.at, "HAVING")? {
+            having.push(regrouped(condition, &keys, base, &binder, source.at)?);
+        }
+    }
+    let mut aggregates = binder.groups().map(|groups| groups.aggregates.clone()).unwrap_or_default();
+    let is_running = keys.window.is_none();
+    if is_running && aggregates.is_empty() {
+        having.insert(0, once(&mut aggregates, keys.before_aggregates()));
+    }
+    let (window, time) = keys.window.unwrap_or((Window::Running, None));
+    Ok(Selected { columns, grouping: Some(Grouping { keys: keys.keys, window, time, aggregates, having }) })
+}
+
+/// SELECT DISTINCT: groups by all columns.
+fn distinct(columns: Vec<Output>, at: Option<Position>) -> Result<Selected, QueryError> {
+    let mut keys: Vec<(String, Expr)> = Vec::new();
+    let mut outputs = Vec::with_capacity(columns.len());
+    for Output { name, expr } in columns {
+        let (ty, nullable) = (expr.ty, expr.nullable);
+        if ty == FieldType::List {
+            return Err(QueryError::new(format!("`{name}` is a list, which DISTINCT does not compare"), at));
+        }
+        let index = keys.iter().position(|(_, key)| *key == expr).unwrap_or_else(|| {
+            keys.push((name.clone(), expr));
+            keys.len() - 1
+        });
+        outputs.push(Output { name, expr: Expr { node: Node::Field(index), ty, nullable } });
+    }
+    let mut aggregates = Vec::new();
+    let having = vec![once(&mut aggregates, keys.len())];
+    let grouping = Grouping { keys, window: Window::Running, time: None, aggregates, having };
+    Ok(Selected { columns: outputs, grouping: Some(grouping) })
+}
+
+/// Without a window each row brings the present row of its group: the condition that this is the first one, and the aggregate it needs.
+fn once(aggregates: &mut Vec<BoundAggregate>, at: usize) -> Expr {
+    let index = at + aggregates.len();
+    aggregates.push(BoundAggregate {
+        name: "count",
+        function: AggregateFunction::Count,
+        arguments: Vec::new(),
+        distinct: false,
+        filter: None,
+        ty: FieldType::I64,
+        nullable: false,
+    });
+    let count = Expr { node: Node::Field(index), ty: FieldType::I64, nullable: false };
+    compare(CompareOp::Eq, count, Expr::constant(Constant::Int(1), FieldType::I64))
+}
+
+fn keys<'a>(body: &'a Body, tables: &'a [Table<'a>], binder: &dyn Fn() -> Binder<'a>) -> Result<Keys, QueryError> {
+    let mut keys = Keys { keys: Vec::new(), window: None };
+    for source in &body.keys {
+        if let ast::Expr::Function(function) = &source.expr
+            && let Some(window) = window(source, function, &mut binder().without_aggregates("GROUP BY"))?
+        {
+            if keys.window.is_some() {
+                return Err(QueryError::new("GROUP BY has one window", place(&source.expr)));
+            }
+            keys.window = Some(window);
+            continue;
+        }
+        let mut binder = binder().without_aggregates("GROUP BY").with_errors();
+        let meant = meant(body, source, tables, &binder)?;
+        let expr = binder.value_of(meant, source.at)?;
+        if expr.ty == FieldType::List {
+            return Err(QueryError::new("a list is no key of groups", place(&source.expr).or(source.at)));
+        }
+        if !keys.keys.iter().any(|(_, key)| *key == expr) {
+            keys.keys.push((binder.implied_name(meant), expr));
+        }
+    }
+    Ok(keys)
+}
+
+/// The expression of a key: an entry of the select list where the key is its number, or its alias and no column.
+fn meant<'a>(
+    body: &'a Body,
+    source: &'a Condition,
+    tables: &[Table<'_>],
+    binder: &Binder<'_>,
+) -> Result<&'a ast::Expr, QueryError> {
+    match &source.expr {
+        ast::Expr::Value(value) => {
+            let ast::Value::Number(number, false) = &value.value else { return Ok(&source.expr) };
+            let has_all = body.items.iter().any(|item| matches!(item, Item::All { .. }));
+            let number = number.parse().ok().and_then(|number: usize| number.checked_sub(1)).filter(|_| !has_all);
+            match number.and_then(|number| body.items.get(number)) {
+                Some(Item::Expr { expr, .. }) => Ok(expr),
+                _ => {
+                    let error = QueryError::new("no entry of the select list has this number", place(&source.expr));
+                    Err(error.hint("GROUP BY takes columns, expressions, and numbers of entries of the select list"))
+                }
+            }
+        }
+        ast::Expr::Identifier(name) if !tables.is_empty() && !binder.knows(name) => {
+            let called = body.items.iter().find_map(|item| match item {
+                Item::Expr { expr, alias: Some(alias), .. } if alias.value == name.value => Some(&**expr),
+                _ => None,
+            });
+            Ok(called.unwrap_or(&source.expr))
+        }
+        _ => Ok(&source.expr),
+    }
+}
+
+const TUMBLE: &str = "TUMBLE(time, INTERVAL '1 hour')";
+const HOP: &str =
+    "HOP(time, INTERVAL '5 minutes', INTERVAL '1 hour'): how far apart windows begin, and how long they are";
+const SESSION: &str = "SESSION(time, INTERVAL '10 minutes'): the pause that ends a session";
+
+/// `TUMBLE`, `HOP` or `SESSION`: the window, and the time; `None` for other functions.
+fn window<'a>(
+    source: &'a Condition,
+    function: &'a ast::Function,
+    binder: &mut Binder<'a>,
+) -> Result<Option<(Window, Option<Expr>)>, QueryError> {
+    let name = function.name.to_string().to_ascii_lowercase();
+    let (form, lengths) = match name.as_str() {
+        "tumble" => (TUMBLE, 1),
+        "hop" => (HOP, 2),
+        "session" => (SESSION, 1),
+        _ => return Ok(None),
+    };
+    let at = place(&source.expr).or(source.at);
+    let wrong = || {
+        QueryError::new(format!("{} does not have these arguments", name.to_uppercase()), at)
+            .hint(format!("{form}; without the time, windows are of the time of arrival"))
+    };
+    let ast::FunctionArguments::List(list) = &function.args else { return Err(wrong()) };
+    let arguments: Option<Vec<&ast::Expr>> = list
+        .args
+        .iter()
+        .map(|argument| match argument {
+            ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => Some(expr),
+            _ => None,
+        })
+        .collect();
+    let arguments = arguments.ok_or_else(wrong)?;
+    let (time, intervals) = match arguments.split_first() {
+        Some((time, intervals)) if arguments.len() == lengths + 1 => (Some(*time), intervals),
+        _ if arguments.len() == lengths => (None, &arguments[..]),
+        _ => return Err(wrong()),
+    };
+    let mut lengths = Vec::with_capacity(intervals.len());
+    for interval in intervals {
+        let length = interval_of(interval, source).map_err(|error| match error.hint {
+            None => error.hint(form),
+            Some(_) => error,
+        })?;
+        if length == 0 {
+            return Err(QueryError::new("the interval is empty", place(interval).or(at)).hint(form));
+        }
+        lengths.push(length);
+    }
+    let window = match (name.as_str(), &lengths[..]) {
+        ("tumble", &[size_ns]) => Window::Tumble { size_ns },
+        ("session", &[gap_ns]) => Window::Session { gap_ns },
+        ("hop", &[slide_ns, size_ns]) if size_ns / slide_ns > MAX_WINDOWS => {
+            let message =
+                format!("each row would be in {} windows, and {MAX_WINDOWS} are possible", size_ns / slide_ns);
+            return Err(QueryError::new(message, at).hint(HOP));
+        }
+        ("hop", &[slide_ns, size_ns]) if size_ns % slide_ns == 0 => Window::Hop { size_ns, slide_ns },
+        ("hop", _) => {
+            let error = QueryError::new("the length of HOP is a multiple of how far apart its windows begin", at);
+            return Err(error.hint(HOP));
+        }
+        _ => return Err(wrong()),
+    };
+    let Some(time_at) = time else { return Ok(Some((window, None))) };
+    let time = binder.value_of(time_at, source.at)?;
+    if !is_time(&time) {
+        let message = format!("the time of {} is a timestamp, and this is {}", name.to_uppercase(), time.ty);
+        let error = QueryError::new(message, place(time_at).or(at));
+        return Err(error.hint("to_timestamp(seconds), or CAST(nanoseconds AS timestamp), makes one"));
+    }
+    Ok(Some((window, Some(time))))
+}
+
+/// An expression over FROM and the aggregates as one over the rows of the groups: keys and aggregates become fields, and no other column
+/// may be there.
+fn regrouped(
+    mut expr: Expr,
+    keys: &Keys,
+    base: usize,
+    binder: &Binder<'_>,
+    at: Option<Position>,
+) -> Result<Expr, QueryError> {
+    regroup(&mut expr, keys, base).map_err(|index| {
+        let name = binder.shown_name(index);
+        let message = format!("column `{name}` is neither a key of GROUP BY nor in an aggregate");
+        let hint = format!("GROUP BY {name}, or an aggregate of it: last({name}), max({name}), count({name})");
+        QueryError::new(message, binder.seen_at(index).or(at)).hint(hint)
+    })?;
+    Ok(expr)
+}
+
+/// The column that may not be there is the error.
+fn regroup(expr: &mut Expr, keys: &Keys, base: usize) -> Result<(), usize> {
+    if let Some(index) = keys.keys.iter().position(|(_, key)| key == expr) {
+        expr.node = Node::Field(index);
+        return Ok(());
+    }
+    if let Node::Field(index) = &mut expr.node {
+        let Some(behind) = index.checked_sub(base) else { return Err(*index) };
+        *index = keys.keys.len() + behind - if keys.window.is_some() { 0 } else { 2 };
+        return Ok(());
+    }
+    expr.operands_mut().into_iter().try_for_each(|operand| regroup(operand, keys, base))
+}
+
+impl Grouping {
+    /// The expressions over FROM that the groups need.
+    pub(super) fn exprs(&self) -> impl Iterator<Item = &Expr> {
+        let aggregates = self.aggregates.iter().flat_map(|of| of.arguments.iter().chain(&of.filter));
+        self.keys.iter().map(|(_, key)| key).chain(&self.time).chain(aggregates)
+    }
+
+    /// The row that the groups read, the column of its time, and what is done with it. Rows without a time are left out.
+    pub(super) fn row(
+        &self,
+        flow: &mut Flow,
+        null_for_errors: bool,
+    ) -> Result<(Row, Option<usize>, Aggregation), QueryError> {
+        let mut row = Row::default();
+        let mut keys = Vec::with_capacity(self.keys.len());
+        for (name, key) in &self.keys {
+            let key = flow.placed(key)?;
+            // Keys are compared with the select list before this.
+            let key = if null_for_errors { key.or_null() } else { key };
+            keys.push(row.add(name, key));
+        }
+        let time = match &self.time {
+            Some(time) => {
+                let time = flow.placed(time)?;
+                if time.nullable {
+                    flow.filter.push(is_null(true, time.clone()));
+                }
+                Some(row.add_unnamed("time", time, &flow.input))
+            }
+            None => None,
+        };
+        let mut aggregates = Vec::with_capacity(self.aggregates.len());
+        for aggregate in &self.aggregates {
+            let mut arguments = Vec::with_capacity(aggregate.arguments.len());
+            for argument in &aggregate.arguments {
+                arguments.push(row.add_unnamed(aggregate.name, flow.placed(argument)?, &flow.input));
+            }
+            let filter = match &aggregate.filter {
+                Some(filter) => Some(row.add_unnamed("filter", flow.placed(filter)?, &flow.input)),
+                None => None,
+            };
+            let BoundAggregate { function, distinct, ty, .. } = *aggregate;
+            aggregates.push(Aggregate { function, arguments, distinct, filter, ty });
+        }
+        Ok((row, time, Aggregation { keys, window: self.window, aggregates }))
+    }
+
+    /// The columns of the groups' rows.
+    pub(super) fn specs(&self, row: &Format, aggregation: &Aggregation) -> Vec<FieldSpec> {
+        let mut specs: Vec<FieldSpec> = Vec::new();
+        for index in &aggregation.keys {
+            specs.extend(row.fields().get(*index).map(crossdock_format::Field::spec));
+        }
+        if self.window != Window::Running {
+            specs.push(FieldSpec::new("window_start", FieldType::Timestamp));
+            specs.push(FieldSpec::new("window_end", FieldType::Timestamp));
+        }
+        for aggregate in &self.aggregates {
+            let spec = FieldSpec::new(aggregate.name, aggregate.ty);
+            specs.push(FieldSpec { nullable: aggregate.nullable, ..spec });
+        }
+        let names = unique(specs.iter().map(|spec| spec.name.as_str()));
+        specs.iter_mut().zip(names).for_each(|(spec, name)| spec.name = name);
+        specs
+    }
+}

@@ -1,0 +1,498 @@
+//! A query with state → stages and the programs between them.
+//!
+//! Rows flow from streams, through stages, to the output. Whatever needs no state is gathered on the way (conditions, columns) until a
+//! stage needs rows; it then becomes the program in front of that stage. So inner queries without state cost nothing, and a stage's rows
+//! have the columns that somebody reads.
+
+use std::collections::BTreeMap;
+
+use crossdock_format::{FieldSpec, FieldType, Format};
+use sqlparser::ast;
+
+use super::group::{self, Grouping};
+use super::join::{BoundJoin, apart};
+use super::program::{
+    DerivedTime, JoinKind, MAX_STATE_BYTES, Operator, Port, Stage, StageInput, StatefulProgram, StreamSource,
+};
+use super::read::{Body, Joined, Rows, Tree};
+use super::rows::{self, Flow, Origin, Row};
+use crate::bind::{Binder, Table, as_interval, cast, common_type, interval_text, place};
+use crate::error::{Position, QueryError};
+use crate::expr::{Class, Constant, Expr, Node};
+use crate::function::Interval;
+use crate::parse::Condition;
+use crate::program::{Output, Program, Projection};
+use crate::view::View;
+
+/// The most selects that a query comes to once those of WITH stand wherever they are read.
+const MAX_SELECTS: usize = 48;
+
+/// Plans one query.
+pub(super) struct Planner<'q> {
+    sql: &'q str,
+    parameters: Vec<String>,
+    values: &'q BTreeMap<String, String>,
+    pub(super) null_for_errors: bool,
+    spelt: &'q dyn Fn(&str, bool) -> String,
+    formats: &'q [(&'q str, &'q Format)],
+    views: &'q BTreeMap<String, View>,
+    pub(super) stages: Vec<Stage>,
+    sources: Vec<StreamSource>,
+    selects: usize,
+}
+
+/// The rows of a query with all of its columns, and the columns' names.
+#[derive(Debug)]
+struct Planned {
+    flow: Flow,
+    names: Vec<String>,
+}
+
+/// A stream or query of FROM, planned: how it is called in messages, its rows, its columns.
+struct Ready {
+    name: String,
+    flow: Flow,
+    format: Format,
+}
+
+/// Plans a query: its stages, in order.
+pub(super) fn plan(mut planner: Planner<'_>, tree: &Tree) -> Result<StatefulProgram, QueryError> {
+    let Planned { mut flow, names } = planner.tree(tree)?;
+    if let Origin::Stream(_) = flow.origin {
+        // Without a step that keeps state: one that lets rows pass.
+        flow = planner.union(vec![flow], &names)?;
+    }
+    let (outputs, output) = planner.output(&flow, &names)?;
+    let program = planner.program("rows", &flow, outputs, output);
+    let last = match flow.origin {
+        Origin::Stage(index) if index + 1 == planner.stages.len() => planner.stages.last_mut(),
+        _ => None,
+    };
+    let Some(last) = last else {
+        debug_assert!(false, "the output comes from the last stage");
+        return Err(QueryError::new("the query has no last stage", None));
+    };
+    last.then = program;
+    Ok(StatefulProgram {
+        sql: planner.sql.to_owned(),
+        stages: planner.stages,
+        sources: planner.sources,
+        max_state_bytes: MAX_STATE_BYTES,
+    })
+}
+
+impl<'q> Planner<'q> {
+    pub(super) fn new(
+        sql: &'q str,
+        parameters: Vec<String>,
+        values: &'q BTreeMap<String, String>,
+        null_for_errors: bool,
+        spelt: &'q dyn Fn(&str, bool) -> String,
+        formats: &'q [(&'q str, &'q Format)],
+        views: &'q BTreeMap<String, View>,
+    ) -> Planner<'q> {
+        let (stages, sources, selects) = (Vec::new(), Vec::new(), 0);
+        Planner { sql, parameters, values, null_for_errors, spelt, formats, views, stages, sources, selects }
+    }
+
+    fn tree(&mut self, tree: &Tree) -> Result<Planned, QueryError> {
+        let mut all = Vec::with_capacity(tree.selects.len());
+        for select in &tree.selects {
+            self.selects += 1;
+            if self.selects > MAX_SELECTS {
+                let message = format!("the query comes to more than {MAX_SELECTS} selects");
+                return Err(QueryError::new(message, select.at));
+            }
+            all.push(self.select(select)?);
+        }
+        let Some(first) = all.first() else {
+            debug_assert!(false, "a query has a select");
+            return Err(QueryError::new("the query is empty", None));
+        };
+        let (count, names) = (first.names.len(), first.names.clone());
+        if all.len() == 1
+            && let Some(only) = all.pop()
+        {
+            return Ok(only);
+        }
+        for (planned, select) in all.iter().zip(&tree.selects) {
+            if planned.names.len() != count {
+                let message = format!(
+                    "the selects of UNION ALL have equal columns: the first has {count}, and this one {}",
+                    planned.names.len()
+                );
+                return Err(QueryError::new(message, select.at));
+            }
+        }
+        let flows = self.alike(all, &names, tree)?;
+        let flow = self.union(flows, &names)?;
+        Ok(Planned { flow, names })
+    }
+
+    /// Rows of several selects with columns of the same types.
+    fn alike(&self, all: Vec<Planned>, names: &[String], tree: &Tree) -> Result<Vec<Flow>, QueryError> {
+        let mut flows: Vec<Flow> = all.into_iter().map(|planned| planned.flow).collect();
+        for (index, name) in names.iter().enumerate() {
+            let column = |flow: &Flow| flow.columns.get(index).cloned().flatten();
+            let exprs: Option<Vec<Expr>> = flows.iter().map(column).collect();
+            let Some(exprs) = exprs else { continue };
+            let mut common: Option<FieldType> = None;
+            for (expr, select) in exprs.iter().zip(&tree.selects) {
+                if expr.as_constant() == Some(&Constant::Null) {
+                    continue;
+                }
+                let joined = match common {
+                    None => Some(expr.ty),
+                    Some(common) => common_type(common, expr.ty),
+                };
+                let Some(joined) = joined else {
+                    let first = common.map_or_else(String::new, |ty| ty.to_string());
+                    let message = format!("column `{name}` is {} here, and {first} in a select before", expr.ty);
+                    let error = QueryError::new(message, select.at);
+                    return Err(error.hint("CAST(expression AS type) changes the type of one of them"));
+                };
+                common = Some(joined);
+            }
+            let ty = common.unwrap_or(FieldType::String);
+            let nullable = exprs.iter().any(|expr| expr.nullable)
+                || flows.iter().zip(&exprs).any(|(flow, expr)| rows::spec_of(name, expr, &flow.input).nullable);
+            for (flow, expr) in flows.iter_mut().zip(exprs) {
+                if let Some(column) = flow.columns.get_mut(index) {
+                    *column = Some(same(expr, ty, nullable, &flow.input));
+                }
+            }
+        }
+        Ok(flows)
+    }
+
+    /// A stage that lets the rows of all inputs pass.
+    fn union(&mut self, flows: Vec<Flow>, names: &[String]) -> Result<Flow, QueryError> {
+        let stage = self.stages.len();
+        let mut inputs = Vec::with_capacity(flows.len());
+        for (input, flow) in flows.into_iter().enumerate() {
+            let mut row = Row::default();
+            for (column, name) in flow.columns.iter().zip(names) {
+                if let Some(expr) = column {
+                    row.outputs.push(Output { name: name.clone(), expr: expr.clone() });
+                }
+            }
+            let row = self.connect(&flow, row, Port { stage, input })?;
+            inputs.push(StageInput { row, time: None, lateness_ns: 0, derived: None });
+        }
+        let rows = inputs.first().map(|input| input.row.clone());
+        let Some(rows) = rows.filter(|first| inputs.iter().all(|input| input.row.id() == first.id())) else {
+            return Err(QueryError::new("the selects of UNION ALL have columns of different types", None));
+        };
+        Ok(self.stage(inputs, Operator::Union, rows))
+    }
+
+    /// Adds a stage; its rows.
+    pub(super) fn stage(&mut self, inputs: Vec<StageInput>, operator: Operator, rows: Format) -> Flow {
+        let flow = Flow::all(Origin::Stage(self.stages.len()), rows.clone());
+        let then = self.program("rows", &flow, Vec::new(), rows.clone());
+        self.stages.push(Stage { inputs, operator, rows, then, to: None });
+        flow
+    }
+
+    /// Ends the gathering of what needs no state: rows of these columns go to the port. Their format.
+    pub(super) fn connect(&mut self, flow: &Flow, row: Row, port: Port) -> Result<Format, QueryError> {
+        let Row { mut outputs } = row.or_something();
+        let names = rows::unique(outputs.iter().map(|output| output.name.as_str()));
+        let mut specs = Vec::with_capacity(outputs.len());
+        for (output, name) in outputs.iter_mut().zip(names) {
+            let expr = std::mem::replace(&mut output.expr, Expr::constant(Constant::Null, FieldType::Bool));
+            output.expr = rows::without_symbols(expr, &flow.input);
+            specs.push(rows::spec_of(&name, &output.expr, &flow.input));
+            output.name = name;
+        }
+        let row = rows::format_of(specs)?;
+        match &flow.origin {
+            Origin::Stream(stream) => {
+                let program = self.program(stream, flow, outputs, row.clone());
+                self.sources.push(StreamSource { stream: stream.clone(), port, program });
+            }
+            Origin::Stage(from) => {
+                let program = self.program("rows", flow, outputs, row.clone());
+                if let Some(stage) = self.stages.get_mut(*from) {
+                    stage.then = program;
+                    stage.to = Some(port);
+                }
+            }
+        }
+        Ok(row)
+    }
+
+    pub(super) fn program(&self, stream: &str, flow: &Flow, outputs: Vec<Output>, output: Format) -> Program {
+        let outputs = if outputs.is_empty() { whole(&flow.input) } else { outputs };
+        let names = (stream, self.sql, self.parameters.as_slice());
+        rows::program_of(names, (&flow.input, flow.filter.clone()), (outputs, output))
+    }
+
+    /// The columns of the query's output.
+    fn output(&self, flow: &Flow, names: &[String]) -> Result<(Vec<Output>, Format), QueryError> {
+        let columns = flow.columns.iter().flatten().zip(names);
+        let outputs: Vec<Output> =
+            columns.map(|(expr, name)| Output { name: name.clone(), expr: expr.clone() }).collect();
+        let specs = outputs.iter().map(|output| rows::spec_of(&output.name, &output.expr, &flow.input)).collect();
+        Ok((outputs, rows::format_of(specs)?))
+    }
+
+    fn select(&mut self, body: &Body) -> Result<Planned, QueryError> {
+        let mut ready = Vec::with_capacity(body.from.len());
+        for joined in &body.from {
+            ready.push(self.ready(joined)?);
+        }
+        let mut from = 0;
+        let mut tables = Vec::with_capacity(ready.len());
+        for (index, (joined, ready)) in body.from.iter().zip(&ready).enumerate() {
+            let called = match &joined.alias {
+                Some(_) => joined.called(),
+                None => (ready.name.as_str(), false),
+            };
+            let is_optional = is_optional(&body.from, index);
+            tables.push(Table { name: &ready.name, called, format: &ready.format, from, is_optional });
+            from += ready.format.fields().len();
+        }
+        let lateness = body.lateness.as_ref();
+        let lateness_ns = lateness.map(|lateness| interval_of(&lateness.expr, lateness)).transpose()?;
+        let binder = || Binder::new(&tables, Some(self.values), self.null_for_errors);
+        let conditions = match &body.condition {
+            Some(source) => {
+                let binder = binder().without_aggregates("WHERE");
+                // Joins look into conditions, and put null for the errors of what is left.
+                let mut binder = if tables.len() > 1 { binder.with_errors() } else { binder };
+                binder.conditions(&source.expr, source.at, "WHERE")?
+            }
+            None => Vec::new(),
+        };
+        let joins = self.joins(body, &tables)?;
+        let selected = group::selected(body, &tables, from, &binder)?;
+        let mut wanted = vec![false; from];
+        match &selected.grouping {
+            Some(grouping) => grouping.exprs().for_each(|expr| expr.mark_fields(&mut wanted)),
+            None => selected.columns.iter().for_each(|column| column.expr.mark_fields(&mut wanted)),
+        }
+        let names: Vec<String> = selected.columns.iter().map(|column| column.name.clone()).collect();
+        let called: Vec<String> = tables.iter().map(|table| table.called.0.to_owned()).collect();
+        let columns: Vec<(usize, String)> = tables
+            .iter()
+            .enumerate()
+            .flat_map(|(index, table)| table.format.fields().iter().map(move |field| (index, field.name.clone())))
+            .collect();
+        drop(tables);
+        let flows: Vec<Flow> = ready.into_iter().map(|ready| ready.flow).collect();
+        let mut flow = match <[Flow; 1]>::try_from(flows) {
+            Ok([mut only]) => {
+                for condition in &conditions {
+                    only.filter_by(condition)?;
+                }
+                only
+            }
+            Err(flows) => {
+                let joined = super::join::Joining { joins, conditions, wanted, columns, called, lateness_ns };
+                joined.plan(self, flows)?
+            }
+        };
+        if let Some(grouping) = &selected.grouping {
+            flow = self.grouped(flow, grouping, (lateness_ns, body.at))?;
+        }
+        let columns: Result<Vec<Option<Expr>>, QueryError> =
+            selected.columns.iter().map(|column| flow.placed(&column.expr).map(Some)).collect();
+        Ok(Planned { flow: Flow { columns: columns?, ..flow }, names })
+    }
+
+    /// The joins of FROM, with their conditions.
+    fn joins(&self, body: &Body, tables: &[Table<'_>]) -> Result<Vec<BoundJoin>, QueryError> {
+        let mut joins = Vec::with_capacity(body.from.len());
+        for (number, joined) in body.from.iter().enumerate() {
+            let Some(joined) = &joined.join else { continue };
+            // ON sees the streams before it, and its own.
+            let seen = tables.get(..=number).unwrap_or_default();
+            let mut binder = Binder::new(seen, Some(self.values), false).without_aggregates("ON");
+            let conditions = match &joined.on {
+                Some(on) => binder.conditions(&on.expr, on.at, "ON")?,
+                None => Vec::new(),
+            };
+            let at = joined.on.as_ref().and_then(|on| on.at).or(body.at);
+            joins.push(BoundJoin { kind: joined.kind, is_asof: joined.is_asof, conditions, at });
+        }
+        Ok(joins)
+    }
+
+    /// An expression that was bound with its row errors, as the query has it.
+    pub(super) fn settled(&self, expr: Expr) -> Expr {
+        if self.null_for_errors { expr.or_null() } else { expr }
+    }
+
+    /// The rows and columns of one stream or query of FROM.
+    fn ready(&mut self, joined: &Joined) -> Result<Ready, QueryError> {
+        match &joined.rows {
+            Rows::Query(tree) => {
+                let Planned { flow, names } = self.tree(tree)?;
+                let specs: Vec<FieldSpec> = flow
+                    .columns
+                    .iter()
+                    .flatten()
+                    .zip(&names)
+                    .map(|(expr, name)| rows::spec_of(name, expr, &flow.input))
+                    .collect();
+                let (name, _) = joined.called();
+                Ok(Ready { name: name.to_owned(), flow, format: rows::format_of(specs)? })
+            }
+            Rows::Stream { name, is_quoted } => {
+                let stream = (self.spelt)(name, *is_quoted);
+                let format = self.formats.iter().find(|(known, _)| *known == stream).map(|(_, format)| *format);
+                let Some(format) = format else {
+                    return Err(QueryError::new(format!("stream `{stream}` has no format yet"), joined.at));
+                };
+                let format = match self.views.get(&stream) {
+                    Some(view) => view.plan(format).map_err(|_| {
+                        let message = format!("the fields of stream {stream} that may be read are not in its format");
+                        QueryError::new(message, joined.at)
+                    })?,
+                    None => {
+                        let flow = Flow::all(Origin::Stream(stream.clone()), format.clone());
+                        return Ok(Ready { name: stream, flow, format: format.clone() });
+                    }
+                };
+                let flow = Flow::all(Origin::Stream(stream.clone()), format.output.clone());
+                Ok(Ready { name: stream, flow, format: format.output })
+            }
+        }
+    }
+
+    /// Where the time of an input is one that the stage behind it knows a bound of: which. Else the input goes by the newest time of its
+    /// rows and the lateness.
+    ///
+    /// # Errors
+    /// The rows do not come in order of this time however orderly the streams are, and the query says no lateness.
+    pub(super) fn derived_time(
+        &self,
+        flow: &Flow,
+        row: &Row,
+        time: usize,
+        (lateness_ns, at): (Option<u64>, Option<Position>),
+    ) -> Result<Option<DerivedTime>, QueryError> {
+        let Origin::Stage(from) = flow.origin else { return Ok(None) };
+        let (Some(stage), Some(time)) = (self.stages.get(from), row.outputs.get(time)) else { return Ok(None) };
+        let (base, plus_ns) = apart(&time.expr);
+        if let Node::Field(column) = base.node
+            && let Some(of) = stage.row_time(column)
+        {
+            return Ok(Some(DerivedTime { of, plus_ns }));
+        }
+        let mut read = vec![false; stage.rows.fields().len()];
+        time.expr.mark_fields(&mut read);
+        if lateness_ns.is_some() || self.all_arrive(from, &read) {
+            return Ok(None);
+        }
+        let name = time.expr.sql(&stage.rows);
+        let message = format!("the rows of a group or a join do not come in order of `{name}`");
+        let hint = "LATENESS INTERVAL '1 minute' says how much older than the newest such a time may be; in order come the end of a \
+                    window, the start of one of fixed length, and the times that the join compares";
+        Err(QueryError::new(message, at).hint(hint))
+    }
+
+    /// Whether these columns of a stage's rows come in the order in which a stream's records arrive.
+    fn all_arrive(&self, stage: usize, columns: &[bool]) -> bool {
+        let mut read = columns.iter().enumerate().filter(|(_, is_read)| **is_read);
+        let Some(of) = self.stages.get(stage) else { return false };
+        read.all(|(column, _)| {
+            let passed = of.passed(column);
+            passed.is_some_and(|passed| {
+                passed.into_iter().all(|(input, column)| self.arrives(Port { stage, input }, column))
+            })
+        })
+    }
+
+    /// The same for a column of the rows that go to a port.
+    fn arrives(&self, port: Port, column: usize) -> bool {
+        let Some(before) = self.stages.iter().position(|stage| stage.to == Some(port)) else { return true };
+        let program = &self.stages[before].then;
+        let mut read = vec![false; program.input.fields().len()];
+        match &program.projection {
+            Projection::All => read.iter_mut().skip(column).take(1).for_each(|read| *read = true),
+            Projection::Fields(outputs) => {
+                outputs.iter().skip(column).take(1).for_each(|of| of.expr.mark_fields(&mut read));
+            }
+        }
+        self.all_arrive(before, &read)
+    }
+
+    /// GROUP BY: a stage, and HAVING on its rows.
+    fn grouped(
+        &mut self,
+        mut flow: Flow,
+        grouping: &Grouping,
+        (lateness_ns, at): (Option<u64>, Option<Position>),
+    ) -> Result<Flow, QueryError> {
+        let stage = self.stages.len();
+        let port = Port { stage, input: 0 };
+        let (row, time, aggregation) = grouping.row(&mut flow, self.null_for_errors)?;
+        let derived = match time {
+            Some(time) => self.derived_time(&flow, &row, time, (lateness_ns, at))?,
+            None => None,
+        };
+        let row = self.connect(&flow, row, port)?;
+        let specs = grouping.specs(&row, &aggregation);
+        let rows = rows::format_of(specs)?;
+        let lateness_ns = lateness_ns.filter(|_| time.is_some()).unwrap_or(0);
+        let input = StageInput { row, time, lateness_ns, derived };
+        let mut flow = self.stage(vec![input], Operator::Aggregate(aggregation), rows);
+        for condition in &grouping.having {
+            flow.filter_by(condition)?;
+        }
+        Ok(flow)
+    }
+}
+
+/// Whether there may be no row of a stream of FROM beside one of the others.
+fn is_optional(from: &[Joined], index: usize) -> bool {
+    let kinds = from.iter().map(|joined| joined.join.as_ref().map(|join| join.kind));
+    kinds.enumerate().any(|(at, kind)| match kind {
+        Some(JoinKind::Full) => at >= index,
+        Some(JoinKind::Left) => at == index,
+        _ => false,
+    })
+}
+
+/// All fields of a format, unchanged.
+fn whole(input: &Format) -> Vec<Output> {
+    let fields = input.fields().iter().enumerate();
+    fields.map(|(index, of)| Output { name: of.name.clone(), expr: rows::field(input, index) }).collect()
+}
+
+/// A column of UNION ALL as a value of the common type, which may be null in all selects if it may in one.
+fn same(expr: Expr, ty: FieldType, nullable: bool, input: &Format) -> Expr {
+    if expr.as_constant() == Some(&Constant::Null) {
+        return Expr::constant(Constant::Null, ty);
+    }
+    let expr = rows::without_symbols(expr, input);
+    let expr = if expr.ty == ty { expr } else { cast(expr, ty) };
+    let is_list = ty == FieldType::List;
+    match nullable && !is_list && !rows::spec_of("", &expr, input).nullable {
+        true => rows::computed(expr),
+        false => expr,
+    }
+}
+
+/// An interval of fixed length, not below zero, in ns.
+pub(super) fn interval_of(source: &ast::Expr, clause: &Condition) -> Result<u64, QueryError> {
+    let at = place(source).or(clause.at);
+    let hint = "an interval is written INTERVAL '5 seconds'";
+    let Some(interval) = as_interval(source) else {
+        return Err(QueryError::new("expected an interval", at).hint(hint));
+    };
+    let text = interval_text(source, interval)?;
+    let interval = Interval::parse(&text).map_err(|problem| QueryError::new(problem, at))?;
+    let Some(length) = interval.fixed() else {
+        let error = QueryError::new("months are of different lengths", at);
+        return Err(error.hint("write days, or hours: INTERVAL '30 days'"));
+    };
+    u64::try_from(length).map_err(|_| QueryError::new("the interval is below zero", at).hint(hint))
+}
+
+/// The class of types of an expression's values.
+pub(super) fn is_time(expr: &Expr) -> bool {
+    Class::of(expr.ty) == Class::Timestamp
+}

@@ -1,0 +1,296 @@
+//! A query with state once its names and types are settled: stages that keep rows or groups, and the programs between them.
+//!
+//! Rows between stages are records of natural formats. Work that needs no state (conditions on one stream, columns and expressions
+//! that later stages read) is done by the [`Program`]s in front of and behind the stages, so that a stage sees few and small rows.
+
+use crossdock_format::{FieldType, Format};
+
+use crate::program::Program;
+
+/// The bound of a query's state, in bytes.
+pub const MAX_STATE_BYTES: usize = 256 << 20;
+
+/// The most hopping windows that a row is in.
+pub const MAX_WINDOWS: u64 = 4096;
+
+/// The input of a stage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Port {
+    /// The stage, by its place in [`StatefulProgram::stages`].
+    pub stage: usize,
+    /// Its input, from 0.
+    pub input: usize,
+}
+
+/// A query with state, planned.
+#[derive(Clone, Debug)]
+pub struct StatefulProgram {
+    /// The text that it was planned from.
+    pub sql: String,
+    /// The stages. Each gives its rows to one behind it; the last one makes the output.
+    pub stages: Vec<Stage>,
+    /// The places where it reads streams.
+    pub sources: Vec<StreamSource>,
+    /// The most bytes that its state may take; past that the oldest goes, and is counted.
+    pub max_state_bytes: usize,
+}
+
+/// A place where a query with state reads a stream. A stream that is joined with itself has two.
+#[derive(Clone, Debug)]
+pub struct StreamSource {
+    /// The stream, by its name.
+    pub stream: String,
+    /// Where the rows go.
+    pub port: Port,
+    /// From records of the stream to rows of the port, for the format that decided the rows' types. Its input is this format, or what the
+    /// view leaves of it that the query reads the stream through.
+    pub program: Program,
+}
+
+/// A step that keeps state.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// Its inputs.
+    pub inputs: Vec<StageInput>,
+    /// Its work.
+    pub operator: Operator,
+    /// The format of the rows that the operator makes.
+    pub rows: Format,
+    /// The work that follows on these rows: HAVING, the select list. Its output is the row of the next stage's input, or the query's output.
+    pub then: Program,
+    /// Where the output of `then` goes; `None` for the last stage: it is the query's output.
+    pub to: Option<Port>,
+}
+
+/// An input of a stage.
+#[derive(Clone, Debug)]
+pub struct StageInput {
+    /// The format of its rows.
+    pub row: Format,
+    /// The column with the event time, a timestamp; `None` where time is that of arrival, or has no part.
+    pub time: Option<usize>,
+    /// How much older than the newest a row may be and still count, in ns of event time. The input's *watermark* is its newest event
+    /// time less this; a row from before a window or a join that its stage's watermark has closed is *late*, dropped and counted.
+    pub lateness_ns: u64,
+    /// Where the watermark is that of the stage that makes the rows, so that none of them is late: the time in its rows. The lateness
+    /// is of no account then.
+    pub derived: Option<DerivedTime>,
+}
+
+/// A time of a stage's rows that the stage knows a bound of: all rows that it is yet to make are at this bound or later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RowTime {
+    /// The start of a window of fixed length.
+    WindowStart,
+    /// The end of a window.
+    WindowEnd,
+    /// The time of a join's left row.
+    Left,
+    /// The time of a join's right row.
+    Right,
+}
+
+/// A time of a stage's rows, and an interval added to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DerivedTime {
+    /// The time.
+    pub of: RowTime,
+    /// The interval, in ns.
+    pub plus_ns: i64,
+}
+
+/// The work of a stage.
+#[derive(Clone, Debug)]
+pub enum Operator {
+    /// The rows of all inputs, as they come; all are of one format.
+    Union,
+    /// Groups by key and window of one input.
+    Aggregate(Aggregation),
+    /// Pairs of rows of two inputs whose times are near each other.
+    Join(IntervalJoin),
+    /// Each row of the left input with the latest row of the right one by key.
+    Asof(AsofJoin),
+}
+
+/// GROUP BY. Its rows are: the keys' columns, `window_start` and `window_end` (timestamps, not for [`Window::Running`]), one column
+/// for each aggregate.
+#[derive(Clone, Debug)]
+pub struct Aggregation {
+    /// The columns of the key; none: one group.
+    pub keys: Vec<usize>,
+    /// The window.
+    pub window: Window,
+    /// The aggregates.
+    pub aggregates: Vec<Aggregate>,
+}
+
+/// How rows fall into windows. Windows of fixed length begin at multiples of their step since 1970-01-01 UTC, and contain their start, not
+/// their end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Window {
+    /// None: each row brings the present row of its group.
+    Running,
+    /// One window behind the other, of this many ns.
+    Tumble {
+        /// The length.
+        size_ns: u64,
+    },
+    /// Windows that overlap.
+    Hop {
+        /// The length; a multiple of the slide, at most of [`MAX_WINDOWS`].
+        size_ns: u64,
+        /// From the start of one to the start of the next.
+        slide_ns: u64,
+    },
+    /// From the first row of a key to the last that no pause of this many ns comes before.
+    Session {
+        /// The pause that ends it.
+        gap_ns: u64,
+    },
+}
+
+/// An aggregate.
+#[derive(Clone, Debug)]
+pub struct Aggregate {
+    /// The function.
+    pub function: AggregateFunction,
+    /// The columns that it reads, by the function's number of arguments.
+    pub arguments: Vec<usize>,
+    /// Whether equal values count once.
+    pub distinct: bool,
+    /// A column of type bool: rows where it is not TRUE do not count (`FILTER (WHERE …)`).
+    pub filter: Option<usize>,
+    /// The type of the result, as its column in the rows has it.
+    pub ty: FieldType,
+}
+
+/// A function over the rows of a group. Nulls do not count, but for `COUNT(*)`; a group without values gives null, COUNT 0.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum AggregateFunction {
+    /// `COUNT(*)` without an argument, `COUNT(x)` with one.
+    Count,
+    /// The sum; whole numbers and decimals exactly, and a row error where it does not fit.
+    Sum,
+    /// The mean: of whole numbers and decimals a decimal, of floats a float.
+    Avg,
+    /// The least.
+    Min,
+    /// The greatest.
+    Max,
+    /// The standard deviation of a sample.
+    StddevSamp,
+    /// The standard deviation of a population.
+    StddevPop,
+    /// The variance of a sample.
+    VarSamp,
+    /// The variance of a population.
+    VarPop,
+    /// The value of the row that came first by event time; of rows of one time the least, and without event time by arrival.
+    First,
+    /// The value of the row that came last.
+    Last,
+    /// The first argument where the second is greatest; of equal ones that of the first row.
+    ArgMax,
+    /// The first argument where the second is least.
+    ArgMin,
+    /// About how many different values there are.
+    ApproxCountDistinct,
+    /// About the value below which this part of the values lies, 0 to 1.
+    ApproxQuantile(f64),
+    /// Whether all are true.
+    BoolAnd,
+    /// Whether one is true.
+    BoolOr,
+    /// The texts, joined by the separator, in order of time.
+    StringAgg,
+}
+
+/// Which rows leave a join that have no partner: with nulls in place of the partner's columns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JoinKind {
+    /// None.
+    Inner,
+    /// Those of the left input.
+    Left,
+    /// Those of both inputs.
+    Full,
+}
+
+/// `A JOIN B ON A.k = B.k AND B.ts BETWEEN A.ts - x AND A.ts + y`. Its rows are the columns of the left input, then those of the right
+/// one. A row waits until the other input's watermark shows that no partner can come any more.
+#[derive(Clone, Debug)]
+pub struct IntervalJoin {
+    /// Which rows leave without a partner.
+    pub kind: JoinKind,
+    /// Columns that are equal, of the left and the right input; both of one type, and null equals nothing.
+    pub keys: Vec<(usize, usize)>,
+    /// The least and the greatest value of the right row's time less the left row's, in ns, both included.
+    pub within_ns: (i64, i64),
+    /// Further conditions, over the stage's rows: a pair for which they do not hold is none.
+    pub condition: Option<Program>,
+}
+
+/// `A ASOF [LEFT] JOIN B ON A.k = B.k AND A.ts >= B.ts`: each left row with the right row of its key that is latest and not later. Its
+/// rows are the columns of the left input, then those of the right one. It keeps, by key, the right rows that left rows may need.
+#[derive(Clone, Debug)]
+pub struct AsofJoin {
+    /// [`JoinKind::Inner`] or [`JoinKind::Left`].
+    pub kind: JoinKind,
+    /// Columns that are equal, of the left and the right input; both of one type, and null equals nothing.
+    pub keys: Vec<(usize, usize)>,
+    /// Whether the right row has to be earlier (`>` in place of `>=`).
+    pub is_strict: bool,
+    /// Whether a left row waits for the right input's watermark, so that the result does not depend on the order of arrival. Else it is
+    /// joined at once with what has come.
+    pub waits: bool,
+}
+
+impl Stage {
+    /// The time that a column of its rows has, if the stage knows a bound of it.
+    pub(super) fn row_time(&self, column: usize) -> Option<RowTime> {
+        let [left, right] = [0, 1].map(|input| self.inputs.get(input));
+        let is_left = || left?.time.filter(|time| *time == column).map(|_| RowTime::Left);
+        match &self.operator {
+            Operator::Aggregate(Aggregation { keys, window, .. }) if *window != Window::Running => {
+                match column.checked_sub(keys.len())? {
+                    0 if !matches!(window, Window::Session { .. }) => Some(RowTime::WindowStart),
+                    1 => Some(RowTime::WindowEnd),
+                    _ => None,
+                }
+            }
+            Operator::Join(_) => is_left().or_else(|| {
+                let right = left?.row.fields().len() + right?.time?;
+                (right == column).then_some(RowTime::Right)
+            }),
+            Operator::Asof(join) if join.waits => is_left(),
+            _ => None,
+        }
+    }
+
+    /// The columns of its inputs' rows that a column of its rows lets pass as they arrive, each with its input; `None` if it makes the
+    /// column, or lets rows wait.
+    pub(super) fn passed(&self, column: usize) -> Option<Vec<(usize, usize)>> {
+        match &self.operator {
+            Operator::Union => Some((0..self.inputs.len()).map(|input| (input, column)).collect()),
+            Operator::Aggregate(Aggregation { keys, window: Window::Running, .. }) => {
+                keys.get(column).map(|key| vec![(0, *key)])
+            }
+            Operator::Asof(AsofJoin { waits: false, .. }) => {
+                let left = self.inputs.first()?.row.fields().len();
+                (column < left).then(|| vec![(0, column)])
+            }
+            _ => None,
+        }
+    }
+}
+
+impl StatefulProgram {
+    /// The format of the records that it makes.
+    ///
+    /// # Panics
+    /// Never for a planned query, which has a stage.
+    #[must_use]
+    pub fn output(&self) -> &Format {
+        &self.stages[self.stages.len() - 1].then.output
+    }
+}

@@ -1,0 +1,251 @@
+//! A query of any kind, and one with state: read once, planned for the formats of its streams.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crossdock_format::Format;
+
+use super::plan::{Planner, plan};
+use super::program::{Port, StatefulProgram};
+use super::read::{Rows, Tree, has_state};
+use super::rows;
+use crate::bind;
+use crate::error::{Position, QueryError};
+use crate::parse::{Clause, Clauses, Named, Reader, Select, parse_subscription};
+use crate::program::Program;
+use crate::tokens::{Form, tokens};
+use crate::view::View;
+
+/// A query.
+#[derive(Clone, Debug)]
+pub enum Query {
+    /// Of one stream, whose records pass one by one.
+    Select(Select),
+    /// With joins, groups or several streams.
+    Stateful(StatefulQuery),
+}
+
+/// A query with state that was read, but knows no format yet.
+#[derive(Clone, Debug)]
+pub struct StatefulQuery {
+    sql: String,
+    tree: Arc<Tree>,
+    clauses: Clauses,
+    parameters: Vec<(String, Option<Position>)>,
+    streams: Vec<StreamName>,
+    null_for_errors: bool,
+    /// The views that streams are read through.
+    views: BTreeMap<String, View>,
+}
+
+/// A stream as the query names it, and its spelling.
+#[derive(Clone, Debug)]
+struct StreamName {
+    written: String,
+    is_quoted: bool,
+    at: Option<Position>,
+    spelt: String,
+}
+
+/// Reads a query of any kind, with the clauses of a subscription if it has some: one stream without state stays what
+/// [`parse_subscription`] gives; one with `GROUP BY`, aggregates, `JOIN`, `UNION ALL`, `WITH` or a query within it has state.
+///
+/// # Errors
+/// Anything else is refused with its place and what is possible.
+pub fn parse_query(sql: &str) -> Result<Query, QueryError> {
+    if !has_state(&tokens(sql).map_err(|error| error.over(sql))?) {
+        return parse_subscription(sql).map(Query::Select);
+    }
+    stateful(sql).map(Query::Stateful).map_err(|error| error.over(sql))
+}
+
+fn stateful(sql: &str) -> Result<StatefulQuery, QueryError> {
+    let mut reader = Reader::new(sql, Form::Stateful)?;
+    let tree = reader.tree()?;
+    let clauses = reader.clauses()?;
+    reader.ends(Clause::Where)?;
+    let mut parameters = std::mem::take(&mut reader.parameters);
+    if let Some(end) = clauses.at {
+        // Those of the clauses are not the query's.
+        parameters.retain(|(_, at)| at.is_none_or(|at| (at.line, at.column) < (end.line, end.column)));
+    }
+    let mut query = StatefulQuery {
+        sql: sql.to_owned(),
+        tree: Arc::new(tree),
+        clauses,
+        parameters,
+        streams: Vec::new(),
+        null_for_errors: false,
+        views: BTreeMap::new(),
+    };
+    query.streams = stream_names(&query.tree);
+    Ok(query)
+}
+
+/// The streams of a query, each name once, in the order in which they stand.
+fn stream_names(tree: &Arc<Tree>) -> Vec<StreamName> {
+    let mut names: Vec<StreamName> = Vec::new();
+    let mut waiting = vec![Arc::clone(tree)];
+    let mut seen = BTreeSet::new();
+    while let Some(tree) = waiting.pop() {
+        // A query of WITH may be read in several places.
+        if !seen.insert(Arc::as_ptr(&tree) as usize) {
+            continue;
+        }
+        for joined in tree.selects.iter().flat_map(|select| &select.from) {
+            match &joined.rows {
+                Rows::Query(tree) => waiting.push(Arc::clone(tree)),
+                Rows::Stream { name, is_quoted } => {
+                    if !names.iter().any(|known| known.written == *name && known.is_quoted == *is_quoted) {
+                        let (written, spelt) = (name.clone(), name.clone());
+                        names.push(StreamName { written, is_quoted: *is_quoted, at: joined.at, spelt });
+                    }
+                }
+            }
+        }
+    }
+    names.sort_by_key(|name| name.at.map(|at| (at.line, at.column)));
+    names
+}
+
+impl StatefulQuery {
+    /// The text of the query.
+    #[must_use]
+    pub fn sql(&self) -> &str {
+        &self.sql
+    }
+
+    /// The streams that it reads, each once: as written, or with their spelling once that was [found
+    /// out](StatefulQuery::find_streams).
+    #[must_use]
+    pub fn streams(&self) -> Vec<&str> {
+        let mut streams: Vec<&str> = Vec::with_capacity(self.streams.len());
+        for name in &self.streams {
+            if !streams.contains(&name.spelt.as_str()) {
+                streams.push(&name.spelt);
+            }
+        }
+        streams
+    }
+
+    /// Finds its streams among the known ones, by the rule of [`Select::find_stream`].
+    ///
+    /// # Errors
+    /// Several streams differ from a name in case alone.
+    pub fn find_streams<'n>(&mut self, known: impl IntoIterator<Item = &'n str>) -> Result<(), QueryError> {
+        let known: Vec<&str> = known.into_iter().collect();
+        for name in &mut self.streams {
+            let named = Named { name: &name.written, is_quoted: name.is_quoted, at: name.at };
+            if let Some(spelt) = named.found(known.iter().copied()).map_err(|error| error.over(&self.sql))? {
+                spelt.clone_into(&mut name.spelt);
+            }
+        }
+        Ok(())
+    }
+
+    /// The error for one of its streams that is not there: see [`Select::unknown_stream`].
+    #[must_use]
+    pub fn unknown_stream(&self, stream: &str, known: &[&str]) -> QueryError {
+        let name = self.streams.iter().find(|name| name.spelt == stream);
+        let at = name.and_then(|name| name.at);
+        Named { name: stream, is_quoted: false, at }.unknown(known).over(&self.sql)
+    }
+
+    /// The names of the query's parameters, without the `$`, each once, and where it first stands.
+    #[must_use]
+    pub fn parameters(&self) -> &[(String, Option<Position>)] {
+        &self.parameters
+    }
+
+    /// Whether `values` has a value for each of the query's parameters, and no others.
+    ///
+    /// # Errors
+    /// The first that is missing, with its place in the text, or that no parameter is called by.
+    pub fn check_values(&self, values: &BTreeMap<String, String>) -> Result<(), QueryError> {
+        bind::check_names(&self.parameters, values).map_err(|error| error.over(&self.sql))
+    }
+
+    /// The same query with null in place of row errors: see [`Select::with_null_for_errors`]. Arguments of aggregates and keys are null
+    /// too where they have one.
+    #[must_use]
+    pub fn with_null_for_errors(self) -> StatefulQuery {
+        StatefulQuery { null_for_errors: true, ..self }
+    }
+
+    /// The same query, which sees of `stream` only what `view` leaves, wherever it reads that stream. The last view of a stream counts.
+    #[must_use]
+    pub fn through(mut self, stream: &str, view: View) -> StatefulQuery {
+        self.views.insert(stream.to_owned(), view);
+        self
+    }
+
+    /// The view that it reads a stream through, if there is one.
+    #[must_use]
+    pub fn view(&self, stream: &str) -> Option<&View> {
+        self.views.get(stream)
+    }
+
+    /// All records of `stream`, which has the query's result, with the query's clauses `ON SLOW` and `MAX RATE`: their columns are those
+    /// of the result.
+    #[must_use]
+    pub fn result_select(&self, stream: &str) -> Select {
+        Select::of_result(&self.sql, stream, self.clauses.clone())
+    }
+
+    /// Whether it has the clause `ON SLOW` or `MAX RATE`.
+    #[must_use]
+    pub fn has_clauses(&self) -> bool {
+        self.clauses.at.is_some()
+    }
+
+    /// The refusal of the clauses `ON SLOW` and `MAX RATE`, in a query that is not a subscription's.
+    ///
+    /// # Errors
+    /// It has one of them; with its place in the text.
+    pub fn check_no_clauses(&self) -> Result<(), QueryError> {
+        self.clauses.refused().map_or(Ok(()), |error| Err(error.over(&self.sql)))
+    }
+
+    /// Settles names and types against the format of each stream, which decides the types of the rows, and plans the stages.
+    ///
+    /// # Errors
+    /// A stream without a format, those of [`StatefulQuery::check_values`], an unknown column, a mismatch of types, a join without
+    /// bounds, an expression that is not possible; with its place in the text.
+    pub fn plan(
+        &self,
+        formats: &[(&str, &Format)],
+        values: &BTreeMap<String, String>,
+    ) -> Result<StatefulProgram, QueryError> {
+        self.check_values(values)?;
+        let names: Vec<String> = self.parameters.iter().map(|(name, _)| name.clone()).collect();
+        let spelt = |name: &str, is_quoted: bool| {
+            let found = self.streams.iter().find(|known| known.written == name && known.is_quoted == is_quoted);
+            found.map_or_else(|| name.to_owned(), |known| known.spelt.clone())
+        };
+        let planner = Planner::new(&self.sql, names, values, self.null_for_errors, &spelt, formats, &self.views);
+        plan(planner, &self.tree).map_err(|error| error.over(&self.sql))
+    }
+
+    /// From records of `stream` in this format to rows of `program`: a program for each place where the query reads the stream. Each makes
+    /// exactly the rows of its port. Columns of another version of the format are found by name and cast; one that is missing is null
+    /// where it may be.
+    ///
+    /// # Errors
+    /// A column that is missing or cannot be cast; a parameter without a value.
+    pub fn readers(
+        &self,
+        program: &StatefulProgram,
+        stream: &str,
+        format: &Format,
+        values: &BTreeMap<String, String>,
+    ) -> Result<Vec<(Port, Program)>, QueryError> {
+        self.check_values(values)?;
+        let view = self.views.get(stream);
+        let sources = program.sources.iter().filter(|source| source.stream == stream);
+        let readers = sources.map(|source| {
+            let reader = rows::reader(&source.program, view, format)?;
+            Ok((source.port, if values.is_empty() { reader } else { reader.with_values(values)? }))
+        });
+        readers.collect::<Result<_, QueryError>>().map_err(|error| error.over(&self.sql))
+    }
+}

@@ -1,0 +1,327 @@
+//! SQL text → the selects of a query with state, clause by clause; only names and expressions are left to `sqlparser`.
+
+use std::sync::Arc;
+
+use sqlparser::keywords::Keyword;
+use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
+
+use super::aggregates::AggregateEntry;
+use super::program::JoinKind;
+use crate::error::{Position, QueryError};
+use crate::parse::{Clause, Condition, Item, Name, Reader, is_reserved};
+use crate::tokens::is_word;
+
+/// The most queries within each other.
+const MAX_WITHIN: usize = 16;
+/// The most streams of one FROM.
+pub(crate) const MAX_STREAMS: usize = 8;
+
+/// Selects whose rows come one behind the other: `UNION ALL` stands between them.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    pub(crate) selects: Vec<Body>,
+}
+
+/// One SELECT.
+#[derive(Debug)]
+pub(crate) struct Body {
+    pub(crate) at: Option<Position>,
+    pub(crate) is_distinct: bool,
+    pub(crate) items: Vec<Item>,
+    pub(crate) from: Vec<Joined>,
+    pub(crate) condition: Option<Condition>,
+    pub(crate) keys: Vec<Condition>,
+    pub(crate) having: Option<Condition>,
+    pub(crate) lateness: Option<Condition>,
+}
+
+/// A stream or query of FROM.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    pub(crate) rows: Rows,
+    pub(crate) alias: Option<Name>,
+    pub(crate) at: Option<Position>,
+    /// How it is joined with those before it; the first is with none.
+    pub(crate) join: Option<Join>,
+}
+
+/// Where rows of FROM come from.
+#[derive(Debug)]
+pub(crate) enum Rows {
+    Stream { name: String, is_quoted: bool },
+    Query(Arc<Tree>),
+}
+
+/// A join with the rows before.
+#[derive(Debug)]
+pub(crate) struct Join {
+    pub(crate) kind: JoinKind,
+    pub(crate) is_asof: bool,
+    /// ON; a comma has none.
+    pub(crate) on: Option<Condition>,
+}
+
+/// The names of WITH that a query sees.
+type Known = Vec<(Name, Arc<Tree>)>;
+
+impl Joined {
+    /// How its columns are qualified, and whether that was written in double quotes.
+    pub(crate) fn called(&self) -> (&str, bool) {
+        match (&self.alias, &self.rows) {
+            (Some(alias), _) => (&alias.text, alias.quoted),
+            (None, Rows::Stream { name, .. }) => (name, false),
+            (None, Rows::Query(_)) => ("", false),
+        }
+    }
+}
+
+impl Reader {
+    /// A whole query, from its first word to the clauses of a subscription.
+    pub(crate) fn tree(&mut self) -> Result<Tree, QueryError> {
+        self.query(&mut Vec::new(), 0)
+    }
+
+    fn query(&mut self, known: &mut Known, within: usize) -> Result<Tree, QueryError> {
+        if within > MAX_WITHIN {
+            return Err(QueryError::new(format!("more than {MAX_WITHIN} queries within each other"), self.here()));
+        }
+        let before = known.len();
+        if self.takes_words(&["WITH"]) {
+            self.with(known, within)?;
+        }
+        let mut selects = vec![self.body(known, within)?];
+        while self.takes_words(&["UNION"]) {
+            if !self.takes_words(&["ALL"]) {
+                let error = QueryError::new("UNION without ALL is not possible", self.here());
+                return Err(
+                    error.hint("UNION ALL has all rows; SELECT DISTINCT … FROM (… UNION ALL …) x those that differ")
+                );
+            }
+            selects.push(self.body(known, within)?);
+        }
+        known.truncate(before);
+        Ok(Tree { selects })
+    }
+
+    /// `name AS (query), …`
+    fn with(&mut self, known: &mut Known, within: usize) -> Result<(), QueryError> {
+        if self.takes_words(&["RECURSIVE"]) {
+            return Err(QueryError::new("WITH RECURSIVE is not possible", self.here()));
+        }
+        loop {
+            let name = self.name("the name of a query")?;
+            if !self.takes_words(&["AS"]) || !self.parser.consume_token(&Token::LParen) {
+                return Err(self.unexpected("AS (query)", Clause::Start));
+            }
+            let tree = self.query(known, within + 1)?;
+            self.closes()?;
+            known.push((name, Arc::new(tree)));
+            if !self.parser.consume_token(&Token::Comma) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn name(&mut self, what: &str) -> Result<Name, QueryError> {
+        let name = match &self.parser.peek_token_ref().token {
+            Token::Word(word) if word.quote_style.is_some() || !is_reserved(word) => {
+                Name { text: word.value.clone(), quoted: word.quote_style.is_some() }
+            }
+            _ => return Err(self.unexpected(what, Clause::Start)),
+        };
+        self.parser.next_token();
+        Ok(name)
+    }
+
+    fn closes(&mut self) -> Result<(), QueryError> {
+        match self.parser.consume_token(&Token::RParen) {
+            true => Ok(()),
+            false => Err(self.unexpected("`)`", Clause::Where)),
+        }
+    }
+
+    fn body(&mut self, known: &mut Known, within: usize) -> Result<Body, QueryError> {
+        let at = self.here();
+        if !self.takes_words(&["SELECT"]) {
+            return Err(self.unexpected("SELECT", Clause::Start));
+        }
+        let is_distinct = self.takes_words(&["DISTINCT"]);
+        if is_distinct && self.is_word_at(0, "ON") {
+            return Err(QueryError::new("DISTINCT ON is not possible", self.here())
+                .hint("GROUP BY with first(column) has the first row of each group"));
+        }
+        if !is_distinct {
+            let _ = self.takes_words(&["ALL"]); // the default, which may be said
+        }
+        let items = self.items()?;
+        if !self.takes_words(&["FROM"]) {
+            return Err(self.unexpected("FROM and the name of a stream", Clause::Items));
+        }
+        let from = self.from(known, within)?;
+        let condition = self.clause(&["WHERE"])?;
+        let keys = self.keys()?;
+        let having = self.clause(&["HAVING"])?;
+        let lateness = self.clause(&["LATENESS"])?;
+        Ok(Body { at, is_distinct, items, from, condition, keys, having, lateness })
+    }
+
+    /// An expression behind these words, if they are next.
+    fn clause(&mut self, words: &[&str]) -> Result<Option<Condition>, QueryError> {
+        match self.takes_words(words) {
+            true => Ok(Some(Condition { at: self.here(), expr: self.expr()? })),
+            false => Ok(None),
+        }
+    }
+
+    fn keys(&mut self) -> Result<Vec<Condition>, QueryError> {
+        let mut keys = Vec::new();
+        if !self.takes_words(&["GROUP", "BY"]) {
+            return Ok(keys);
+        }
+        loop {
+            keys.push(Condition { at: self.here(), expr: self.expr()? });
+            if !self.parser.consume_token(&Token::Comma) {
+                return Ok(keys);
+            }
+        }
+    }
+
+    fn from(&mut self, known: &mut Known, within: usize) -> Result<Vec<Joined>, QueryError> {
+        let mut from = vec![self.joined(None, known, within)?];
+        loop {
+            let at = self.here();
+            let Some((kind, is_asof, is_comma)) = self.join()? else { return Ok(from) };
+            if from.len() == MAX_STREAMS {
+                return Err(QueryError::new(format!("more than {MAX_STREAMS} streams in one FROM"), at));
+            }
+            let mut joined = self.joined(Some(Join { kind, is_asof, on: None }), known, within)?;
+            let name = joined.called();
+            if let Some(other) = from.iter().find(|other| other.called().0 == name.0) {
+                let message = format!("two streams of FROM are called `{}`", other.called().0);
+                return Err(QueryError::new(message, joined.at).hint("give one another name: FROM A JOIN A AS b"));
+            }
+            if !is_comma && !self.takes_words(&["ON"]) {
+                let what = if self.is_word_at(0, "USING") { "ON, not USING" } else { "ON" };
+                return Err(self.unexpected(&format!("{what}, and the condition of the join"), Clause::Where));
+            }
+            if !is_comma && let Some(join) = &mut joined.join {
+                join.on = Some(Condition { at: self.here(), expr: self.expr()? });
+            }
+            from.push(joined);
+        }
+    }
+
+    /// The kind of the join that comes next, whether it is of the latest row, and whether it is a comma.
+    fn join(&mut self) -> Result<Option<(JoinKind, bool, bool)>, QueryError> {
+        if self.parser.consume_token(&Token::Comma) {
+            return Ok(Some((JoinKind::Inner, false, true)));
+        }
+        let refused = [
+            ("RIGHT", "RIGHT JOIN is not possible", "write the streams the other way around, with LEFT JOIN"),
+            ("CROSS", "CROSS JOIN is not possible", "JOIN … ON has the conditions that bound what is kept"),
+            ("NATURAL", "NATURAL JOIN is not possible", "write the condition: JOIN b ON a.key = b.key AND …"),
+        ];
+        for (word, message, hint) in refused {
+            if self.is_word_at(0, word) {
+                return Err(QueryError::new(message, self.here()).hint(hint));
+            }
+        }
+        let is_asof = self.is_word_at(0, "ASOF");
+        if is_asof {
+            self.parser.advance_token();
+        }
+        let kinds: [(&[&str], JoinKind); 6] = [
+            (&["JOIN"], JoinKind::Inner),
+            (&["INNER", "JOIN"], JoinKind::Inner),
+            (&["LEFT", "JOIN"], JoinKind::Left),
+            (&["LEFT", "OUTER", "JOIN"], JoinKind::Left),
+            (&["FULL", "JOIN"], JoinKind::Full),
+            (&["FULL", "OUTER", "JOIN"], JoinKind::Full),
+        ];
+        let at = self.here();
+        for (words, kind) in kinds {
+            if self.takes_words(words) {
+                if is_asof && kind == JoinKind::Full {
+                    let error = QueryError::new("ASOF FULL JOIN is not possible", at);
+                    return Err(error.hint("ASOF JOIN, or ASOF LEFT JOIN"));
+                }
+                return Ok(Some((kind, is_asof, false)));
+            }
+        }
+        match is_asof || self.is_word_at(0, "LEFT") || self.is_word_at(0, "FULL") || self.is_word_at(0, "INNER") {
+            true => Err(self.unexpected("JOIN", Clause::Where)),
+            false => Ok(None),
+        }
+    }
+
+    fn joined(&mut self, join: Option<Join>, known: &mut Known, within: usize) -> Result<Joined, QueryError> {
+        let at = self.here();
+        if self.parser.consume_token(&Token::LParen) {
+            let tree = self.query(known, within + 1)?;
+            self.closes()?;
+            let Some(alias) = self.alias()? else {
+                let error = QueryError::new("a query in FROM needs a name", self.here());
+                return Err(error.hint("FROM (SELECT …) x"));
+            };
+            return Ok(Joined { rows: Rows::Query(Arc::new(tree)), alias: Some(alias), at, join });
+        }
+        let (name, is_quoted, alias) = self.stream()?;
+        let is_called = |other: &Name| {
+            other.text == name || (!other.quoted && !is_quoted && other.text.to_lowercase() == name.to_lowercase())
+        };
+        let rows = match known.iter().rev().find(|(other, _)| is_called(other)) {
+            Some((other, tree)) => {
+                let alias = alias.or_else(|| Some(other.clone()));
+                return Ok(Joined { rows: Rows::Query(Arc::clone(tree)), alias, at, join });
+            }
+            None => Rows::Stream { name, is_quoted },
+        };
+        Ok(Joined { rows, alias, at, join })
+    }
+}
+
+/// Whether a query has a word that only one with state has.
+pub(crate) fn has_state(tokens: &[TokenWithSpan]) -> bool {
+    let mut words = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).peekable();
+    let (mut is_first, mut is_behind_distinct) = (true, false);
+    let (mut depth, mut is_in_from) = (0_usize, false);
+    while let Some(token) = words.next() {
+        let next = words.peek();
+        let is_before_parenthesis = next.is_some_and(|next| next.token == Token::LParen);
+        match &token.token {
+            Token::LParen => {
+                depth += 1;
+                if next.is_some_and(|next| is_word(next, Keyword::SELECT) || is_word(next, Keyword::WITH)) {
+                    return true;
+                }
+            }
+            Token::RParen => depth = depth.saturating_sub(1),
+            Token::Comma if depth == 0 && is_in_from => return true,
+            Token::Word(word) if word.quote_style.is_none() => match word.keyword {
+                Keyword::JOIN | Keyword::GROUP | Keyword::HAVING | Keyword::UNION => return true,
+                Keyword::WITH if is_first => return true,
+                Keyword::SELECT if next.is_some_and(|next| is_word(next, Keyword::DISTINCT)) => return true,
+                // But not that of `IS DISTINCT FROM`.
+                Keyword::FROM if depth == 0 && !is_behind_distinct => is_in_from = true,
+                Keyword::WHERE | Keyword::ON => is_in_from = false,
+                _ if is_in_from && is_rate(word, next.copied()) => is_in_from = false,
+                _ if is_before_parenthesis && is_aggregate(word) => return true,
+                _ => {}
+            },
+            _ => {}
+        }
+        is_first = false;
+        is_behind_distinct = is_word(token, Keyword::DISTINCT);
+    }
+    false
+}
+
+/// `MAX RATE`.
+fn is_rate(word: &Word, next: Option<&TokenWithSpan>) -> bool {
+    word.value.eq_ignore_ascii_case("max")
+        && matches!(next.map(|next| &next.token), Some(Token::Word(next)) if next.value.eq_ignore_ascii_case("rate"))
+}
+
+fn is_aggregate(word: &Word) -> bool {
+    AggregateEntry::named(&word.value.to_ascii_lowercase()).next().is_some()
+}

@@ -1,0 +1,271 @@
+//! A plan with state, for people: a tree of stages, the output first.
+
+use std::fmt;
+
+use crossdock_format::Format;
+
+use super::program::{
+    Aggregate, AggregateFunction, Aggregation, AsofJoin, IntervalJoin, JoinKind, Operator, Port, Stage, StageInput,
+    StatefulProgram, StreamSource, Window,
+};
+use crate::program::{Program, Projection};
+
+impl fmt::Display for StatefulProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(last) = self.stages.len().checked_sub(1) else { return Ok(()) };
+        writeln!(f, "state    at most {}; past that the oldest goes, and is counted", Bytes(self.max_state_bytes))?;
+        self.stage(f, last, 0)
+    }
+}
+
+impl StatefulProgram {
+    fn stage(&self, f: &mut fmt::Formatter<'_>, number: usize, depth: usize) -> fmt::Result {
+        let Some(stage) = self.stages.get(number) else { return Ok(()) };
+        program(f, "output", &stage.then, depth)?;
+        let pad = depth * 2;
+        writeln!(f, "{:pad$}{}", "", Work(stage))?;
+        writeln!(f, "{:pad$}  keeps {}", "", kept(stage))?;
+        for (input, of) in stage.inputs.iter().enumerate() {
+            self.input(f, Port { stage: number, input }, of, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    fn input(&self, f: &mut fmt::Formatter<'_>, port: Port, of: &StageInput, depth: usize) -> fmt::Result {
+        if let Some(from) = self.stages.iter().position(|stage| stage.to == Some(port)) {
+            return self.stage(f, from, depth);
+        }
+        let Some(source) = self.sources.iter().find(|source| source.port == port) else { return Ok(()) };
+        let StreamSource { stream, program: of_source, .. } = source;
+        let pad = depth * 2;
+        write!(f, "{:pad$}stream {stream}", "")?;
+        if let Some(time) = of.time.and_then(|time| of.row.fields().get(time)) {
+            write!(f, ", time {}", time.name)?;
+            if of.lateness_ns > 0 {
+                write!(f, ", {} late at most", Length(of.lateness_ns))?;
+            }
+        }
+        writeln!(f)?;
+        program(f, "row", of_source, depth + 1)
+    }
+}
+
+/// The columns that a program makes, and its conditions.
+fn program(f: &mut fmt::Formatter<'_>, label: &str, program: &Program, depth: usize) -> fmt::Result {
+    let pad = depth * 2;
+    write!(f, "{:pad$}{label} ", "")?;
+    match &program.projection {
+        Projection::All => writeln!(f, "{}", names(&program.output))?,
+        Projection::Fields(outputs) => {
+            for (index, output) in outputs.iter().enumerate() {
+                let comma = if index == 0 { "" } else { ", " };
+                let field = output.plain_field().and_then(|index| program.input.fields().get(index));
+                match field.is_some_and(|field| field.name == output.name) {
+                    true => write!(f, "{comma}{}", output.name)?,
+                    false => write!(f, "{comma}{} = {}", output.name, output.expr.sql(&program.input))?,
+                }
+            }
+            writeln!(f)?;
+        }
+    }
+    for condition in &program.filter {
+        writeln!(f, "{:pad$}  if {}", "", condition.sql(&program.input))?;
+    }
+    Ok(())
+}
+
+fn names(format: &Format) -> String {
+    let names: Vec<&str> = format.fields().iter().map(|field| field.name.as_str()).collect();
+    names.join(", ")
+}
+
+fn name(format: Option<&StageInput>, index: usize) -> &str {
+    format.and_then(|input| input.row.fields().get(index)).map_or("?", |field| &field.name)
+}
+
+/// The work of a stage, in one line.
+struct Work<'a>(&'a Stage);
+
+impl fmt::Display for Work<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = self.0;
+        match &stage.operator {
+            Operator::Union => f.write_str("union all"),
+            Operator::Aggregate(aggregation) => aggregate(f, aggregation, stage.inputs.first()),
+            Operator::Join(join) => {
+                let IntervalJoin { kind, keys, within_ns, condition } = join;
+                f.write_str(kind_word(*kind))?;
+                f.write_str("join")?;
+                keys_of(f, keys, &stage.inputs)?;
+                let [least, greatest] = [within_ns.0, within_ns.1].map(Distance);
+                write!(f, ", right row from {least} to {greatest}")?;
+                for condition in condition.iter().flat_map(|condition| &condition.filter) {
+                    write!(f, ", {}", condition.sql(&stage.rows))?;
+                }
+                Ok(())
+            }
+            Operator::Asof(AsofJoin { kind, keys, is_strict, waits }) => {
+                write!(f, "asof {}join", kind_word(*kind))?;
+                keys_of(f, keys, &stage.inputs)?;
+                let before = if *is_strict { "before" } else { "at or before" };
+                write!(f, ", the latest right row {before} the left row's time")?;
+                f.write_str(if *waits { ", waits for the right stream" } else { ", at once" })
+            }
+        }
+    }
+}
+
+fn kind_word(kind: JoinKind) -> &'static str {
+    match kind {
+        JoinKind::Inner => "",
+        JoinKind::Left => "left ",
+        JoinKind::Full => "full ",
+    }
+}
+
+fn keys_of(f: &mut fmt::Formatter<'_>, keys: &[(usize, usize)], inputs: &[StageInput]) -> fmt::Result {
+    for (index, (left, right)) in keys.iter().enumerate() {
+        let word = if index == 0 { " by" } else { " and" };
+        write!(f, "{word} {} = {}", name(inputs.first(), *left), name(inputs.get(1), *right))?;
+    }
+    Ok(())
+}
+
+fn aggregate(f: &mut fmt::Formatter<'_>, aggregation: &Aggregation, input: Option<&StageInput>) -> fmt::Result {
+    f.write_str("group")?;
+    for (index, key) in aggregation.keys.iter().enumerate() {
+        write!(f, "{} {}", if index == 0 { " by" } else { "," }, name(input, *key))?;
+    }
+    let by_arrival = match input.and_then(|input| input.time) {
+        None => " by time of arrival",
+        Some(_) => "",
+    };
+    match aggregation.window {
+        Window::Running => f.write_str(", each row brings its group's")?,
+        Window::Tumble { size_ns } => write!(f, ", windows of {}{by_arrival}", Length(size_ns))?,
+        Window::Hop { size_ns, slide_ns } => {
+            write!(f, ", windows of {} every {}{by_arrival}", Length(size_ns), Length(slide_ns))?;
+        }
+        Window::Session { gap_ns } => write!(f, ", sessions with pauses of {}{by_arrival}", Length(gap_ns))?,
+    }
+    for (index, aggregate) in aggregation.aggregates.iter().enumerate() {
+        write!(f, "{} {}", if index == 0 { ":" } else { "," }, Call(aggregate, input))?;
+    }
+    Ok(())
+}
+
+/// An aggregate as it is called.
+struct Call<'a>(&'a Aggregate, Option<&'a StageInput>);
+
+impl fmt::Display for Call<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Call(aggregate, input) = self;
+        write!(f, "{}(", function_name(aggregate.function))?;
+        if aggregate.distinct {
+            f.write_str("DISTINCT ")?;
+        }
+        if aggregate.arguments.is_empty() {
+            f.write_str("*")?;
+        }
+        for (index, argument) in aggregate.arguments.iter().enumerate() {
+            write!(f, "{}{}", if index == 0 { "" } else { ", " }, name(*input, *argument))?;
+        }
+        if let AggregateFunction::ApproxQuantile(part) = aggregate.function {
+            write!(f, ", {part}")?;
+        }
+        f.write_str(")")?;
+        match aggregate.filter {
+            Some(filter) => write!(f, " FILTER (WHERE {})", name(*input, filter)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn function_name(function: AggregateFunction) -> &'static str {
+    match function {
+        AggregateFunction::Count => "count",
+        AggregateFunction::Sum => "sum",
+        AggregateFunction::Avg => "avg",
+        AggregateFunction::Min => "min",
+        AggregateFunction::Max => "max",
+        AggregateFunction::StddevSamp => "stddev_samp",
+        AggregateFunction::StddevPop => "stddev_pop",
+        AggregateFunction::VarSamp => "var_samp",
+        AggregateFunction::VarPop => "var_pop",
+        AggregateFunction::First => "first",
+        AggregateFunction::Last => "last",
+        AggregateFunction::ArgMax => "arg_max",
+        AggregateFunction::ArgMin => "arg_min",
+        AggregateFunction::ApproxCountDistinct => "approx_count_distinct",
+        AggregateFunction::ApproxQuantile(_) => "approx_quantile",
+        AggregateFunction::BoolAnd => "bool_and",
+        AggregateFunction::BoolOr => "bool_or",
+        AggregateFunction::StringAgg => "string_agg",
+    }
+}
+
+/// The state of a stage, in words.
+fn kept(stage: &Stage) -> &'static str {
+    match &stage.operator {
+        Operator::Union => "nothing",
+        Operator::Aggregate(Aggregation { window: Window::Running, .. }) => "each group, until the bound is reached",
+        Operator::Aggregate(_) => "the groups of each window, until the watermark is past its end",
+        Operator::Join(_) => "rows of both sides, until the other side's watermark is past their last partner",
+        Operator::Asof(AsofJoin { waits: true, .. }) => {
+            "right rows by key, and left rows until the right stream is as far"
+        }
+        Operator::Asof(_) => "right rows by key, back to the left stream's watermark",
+    }
+}
+
+/// A length of time in its greatest whole unit.
+struct Length(u64);
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(&str, u64); 7] = [
+            ("d", 86_400_000_000_000),
+            ("h", 3_600_000_000_000),
+            ("min", 60_000_000_000),
+            ("s", 1_000_000_000),
+            ("ms", 1_000_000),
+            ("us", 1000),
+            ("ns", 1),
+        ];
+        let unit = UNITS.iter().find(|(_, size)| self.0 != 0 && self.0.is_multiple_of(*size)).unwrap_or(&("s", 1));
+        write!(f, "{} {}", self.0 / unit.1, unit.0)
+    }
+}
+
+/// How much later or earlier.
+struct Distance(i64);
+
+impl fmt::Display for Distance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // `<` and `>` leave a nanosecond out.
+        let is_open = |ns: u64| (ns + 1).is_multiple_of(1_000_000);
+        match self.0 {
+            0 => f.write_str("the same time"),
+            later @ 1.. if is_open(later.unsigned_abs()) => {
+                write!(f, "less than {} later", Length(later.unsigned_abs() + 1))
+            }
+            earlier @ ..=-1 if is_open(earlier.unsigned_abs()) => {
+                write!(f, "less than {} earlier", Length(earlier.unsigned_abs() + 1))
+            }
+            later @ 1.. => write!(f, "{} later", Length(later.unsigned_abs())),
+            earlier => write!(f, "{} earlier", Length(earlier.unsigned_abs())),
+        }
+    }
+}
+
+struct Bytes(usize);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            bytes if bytes.is_multiple_of(1 << 20) => write!(f, "{} MiB", bytes >> 20),
+            bytes if bytes.is_multiple_of(1 << 10) => write!(f, "{} KiB", bytes >> 10),
+            bytes => write!(f, "{bytes} bytes"),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Queries with state, which may read several streams: a caller has to be allowed to read each, and sees of each what its rule shows.
+
+use super::{Access, Action, Caller};
+use crate::catalog::Snapshot;
+use crate::handle::ExplainError;
+use crate::info::{AccessCheckInfo, ExplainInfo};
+use crossdock_query::StatefulQuery;
+use std::collections::BTreeMap;
+
+impl Access {
+    /// Finds the streams that a caller's query with state means, as [`Access::find_stream`] does, and has it see of each what the caller may.
+    ///
+    /// # Errors
+    /// The caller may not read one of them, or it is not clear which is meant.
+    pub(crate) fn found_for(
+        &self,
+        caller: &Caller,
+        mut query: StatefulQuery,
+        snapshot: &Snapshot,
+    ) -> Result<StatefulQuery, ExplainError> {
+        let has_formats = |stream: &&str| snapshot.find(stream).is_some_and(|entry| !entry.formats().is_empty());
+        let named: Vec<String> = query.streams().into_iter().filter(has_formats).map(str::to_owned).collect();
+        let known: Vec<&str> = self.known_to(caller, snapshot).chain(named.iter().map(String::as_str)).collect();
+        query.find_streams(known.iter().copied())?;
+        let streams: Vec<String> = query.streams().into_iter().map(str::to_owned).collect();
+        for stream in streams {
+            let is_derived = snapshot.find(&stream).is_some_and(|entry| entry.made_by().is_some());
+            let granted = self.admit(caller, Action::Subscribe { stream: &stream, is_derived })?;
+            if let Some(view) = granted.and_then(|granted| granted.view) {
+                query = query.through(&stream, view.clone());
+            }
+        }
+        Ok(query)
+    }
+
+    /// The plan of a query with state for the newest formats of its streams; a caller's has the views that the rules leave it.
+    ///
+    /// # Errors
+    /// The caller may not subscribe to it; a stream has no format yet, or the query does not fit.
+    pub(crate) fn explain_stateful(
+        &self,
+        caller: Option<&Caller>,
+        mut query: StatefulQuery,
+        snapshot: &Snapshot,
+    ) -> Result<ExplainInfo, ExplainError> {
+        match caller {
+            Some(caller) => query = self.found_for(caller, query, snapshot)?,
+            None => snapshot.find_streams(&mut query)?,
+        }
+        let streams: Vec<String> = query.streams().into_iter().map(str::to_owned).collect();
+        let Some(formats) = snapshot.newest_formats(&streams) else {
+            let known: Vec<&str> = match caller {
+                Some(caller) => self.known_to(caller, snapshot).collect(),
+                None => snapshot.known_names().collect(),
+            };
+            let has_none = |stream: &&String| snapshot.find(stream).is_none_or(|entry| entry.formats().is_empty());
+            let stream = streams.iter().find(has_none).map_or("", String::as_str);
+            return Err(query.unknown_stream(stream, &known).into());
+        };
+        let program = query.plan(&formats, &BTreeMap::new())?;
+        let ids: Vec<String> = formats.iter().map(|(_, format)| format.id().to_string()).collect();
+        Ok(ExplainInfo {
+            stream: streams.join(", "),
+            format: ids.join(", "),
+            plan: program.to_string(),
+            place: "a handler of its own, in a context where it fits; subscribers with the same query share it"
+                .to_owned(),
+            sample_records: 0,
+            ns_per_record: None,
+            selectivity: None,
+            rate_msgs_per_s: 0,
+            load_ns_per_s: None,
+            headroom_ns_per_s: None,
+            output: program.output().describe(),
+            is_stateful: true,
+            paths: Vec::new(),
+        })
+    }
+
+    /// Whether a caller may subscribe to a query with state: to each of its streams.
+    pub(super) fn answer_stateful(
+        &self,
+        caller: &Caller,
+        (mut query, info): (StatefulQuery, AccessCheckInfo),
+        snapshot: &Snapshot,
+    ) -> Result<AccessCheckInfo, String> {
+        let known: Vec<&str> = self.known_to(caller, snapshot).collect();
+        query.find_streams(known.iter().copied()).map_err(|error| error.to_string())?;
+        let streams: Vec<String> = query.streams().into_iter().map(str::to_owned).collect();
+        let mut views = Vec::new();
+        for stream in &streams {
+            let is_derived = snapshot.find(stream).is_some_and(|entry| entry.made_by().is_some());
+            match self.decide(caller, Action::Subscribe { stream, is_derived }) {
+                Ok(granted) => {
+                    views.extend(granted.and_then(|granted| granted.view).map(|view| (stream, view.clone())));
+                }
+                Err(denial) => return Ok(AccessCheckInfo { refusal: Some(denial.0), ..info }),
+            }
+        }
+        let texts: Vec<&str> = views.iter().map(|(_, view)| view.sql()).collect();
+        let view = (!texts.is_empty()).then(|| texts.join("; "));
+        let query = views.iter().fold(query, |query, (stream, view)| query.through(stream, view.clone()));
+        let plan = snapshot.newest_formats(&streams).map(|formats| query.plan(&formats, &BTreeMap::new())).transpose();
+        Ok(AccessCheckInfo {
+            allowed: plan.is_ok(),
+            view,
+            query: plan.as_ref().ok().and_then(Option::as_ref).map(ToString::to_string),
+            refusal: plan.err().map(|error| error.to_string()),
+            ..info
+        })
+    }
+}
