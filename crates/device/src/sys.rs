@@ -14,7 +14,8 @@ use std::time::Duration;
 /// Most arrivals that one call takes.
 pub(crate) const MAX_ARRIVALS: usize = 8;
 
-/// Room for control messages, aligned as they need: a GRO segment size, a drop count and a traffic class take 72 bytes.
+/// Room for control messages, aligned as they need: a GRO segment size, a drop count and a traffic class take 72 bytes, a traffic
+/// class and a report over IPv6 take 88.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; CONTROL_BYTES]);
@@ -216,36 +217,42 @@ struct Received {
     class: u8,
 }
 
-/// The GRO segment size, the drop count and the traffic class among a received message's control messages.
-fn read_control(header: &msghdr) -> Received {
-    let mut received = Received::default();
-    // SAFETY: `header` is as recvmmsg left it, its control room still alive, `msg_controllen` the length written; the
-    // CMSG functions stay inside that.
+/// Gives `take` the level, the kind and the data of each control message of a received message, in the kernel's order.
+fn each_control(header: &msghdr, mut take: impl FnMut(c_int, c_int, &[u8])) {
+    // SAFETY: `header` is as a receiving call left it, its control room still alive, `msg_controllen` the length written; the CMSG
+    // functions stay inside that.
     let mut at: *const cmsghdr = unsafe { libc::CMSG_FIRSTHDR(header) };
     while !at.is_null() {
-        // SAFETY: inside the control room; the data of a kind is one integer of 32 bits, or of 8 bits, read unaligned as far as
-        // the message is long.
-        let (level, kind, value) = unsafe {
+        // SAFETY: inside the control room. The kernel states the length of what it wrote, also where the room was too short.
+        let (level, kind, data) = unsafe {
             let message = &*at;
-            let len = message.cmsg_len as usize;
-            let value = if len >= libc::CMSG_LEN(4) as usize {
-                libc::CMSG_DATA(at).cast::<u32>().read_unaligned()
-            } else if len > libc::CMSG_LEN(0) as usize {
-                u32::from(libc::CMSG_DATA(at).read())
-            } else {
-                0
-            };
-            (message.cmsg_level, message.cmsg_type, value)
+            let len = (message.cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+            (message.cmsg_level, message.cmsg_type, std::slice::from_raw_parts(libc::CMSG_DATA(at), len))
         };
-        match (level, kind) {
-            (libc::SOL_UDP, libc::UDP_GRO) => received.segment = usize::try_from(value).ok(),
-            (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => received.dropped = Some(value),
-            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => received.class = value as u8,
-            _ => {}
-        }
+        take(level, kind, data);
         // SAFETY: as above.
         at = unsafe { libc::CMSG_NXTHDR(header, at) };
     }
+}
+
+/// The 32-bit number with which the data of a control message begins.
+fn number(data: &[u8]) -> Option<u32> {
+    data.first_chunk().copied().map(u32::from_ne_bytes)
+}
+
+/// The GRO segment size, the drop count and the traffic class among a received message's control messages.
+fn read_control(header: &msghdr) -> Received {
+    let mut received = Received::default();
+    each_control(header, |level, kind, data| match (level, kind) {
+        (libc::SOL_UDP, libc::UDP_GRO) => {
+            received.segment = number(data).and_then(|segment| usize::try_from(segment).ok());
+        }
+        (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => received.dropped = number(data),
+        // One byte over IPv4, four over IPv6.
+        (libc::IPPROTO_IP, libc::IP_TOS) => received.class = data.first().copied().unwrap_or(0),
+        (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => received.class = number(data).unwrap_or(0) as u8,
+        _ => {}
+    });
     received
 }
 
@@ -265,18 +272,13 @@ pub(crate) fn take_error(socket: BorrowedFd<'_>) -> Option<(c_int, SocketAddr)> 
     })
     .ok()?;
     name.len = header.msg_namelen;
-    // SAFETY: `header` is as recvmsg left it, its control room still alive, `msg_controllen` the length written.
-    let message = unsafe { libc::CMSG_FIRSTHDR(&raw const header).as_ref() }?;
-    let recverr = matches!(
-        (message.cmsg_level, message.cmsg_type),
-        (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
-    );
-    // SAFETY: CMSG_LEN only computes.
-    if !recverr || (message.cmsg_len as usize) < unsafe { libc::CMSG_LEN(4) } as usize {
-        return Some((0, name.address()?));
-    }
-    // SAFETY: the message holds at least 4 bytes, as was checked; a sock_extended_err begins with the error's number.
-    let error = unsafe { libc::CMSG_DATA(message).cast::<c_int>().read_unaligned() };
+    let mut error = 0;
+    // The report is behind what the socket is to learn of each packet (IP_RECVTOS); it begins with the error's number.
+    each_control(&header, |level, kind, data| {
+        if matches!((level, kind), (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)) {
+            error = number(data).map_or(0, u32::cast_signed);
+        }
+    });
     Some((error, name.address()?))
 }
 

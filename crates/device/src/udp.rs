@@ -16,6 +16,19 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// The errors as which a socket reports ICMP messages about packets that it has sent, besides ECONNREFUSED.
+const REPORTS: [i32; 9] = [
+    libc::EMSGSIZE,
+    libc::EHOSTUNREACH,
+    libc::ENETUNREACH,
+    libc::EHOSTDOWN,
+    libc::ENONET,
+    libc::ENOPROTOOPT,
+    libc::EOPNOTSUPP,
+    libc::EPROTO,
+    libc::EACCES,
+];
+
 /// How a socket is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpOptions {
@@ -180,13 +193,12 @@ impl UdpDevice {
             send_buffer_bytes: sockopt::socket_send_buffer_size(fd)?,
         };
         if peer.is_none() {
-            // Where the kernel keeps no reports, peers that are gone are noticed by their silence only.
-            let (level, option) = if local.is_ipv6() {
-                (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
-            } else {
-                (libc::IPPROTO_IP, libc::IP_RECVERR)
-            };
-            let _keeps_reports = sys::set_option(fd, level, option, 1);
+            // Where the kernel keeps no reports, peers that are gone are noticed by their silence only. An IPv6 socket may speak IPv4
+            // too.
+            let _keeps_reports = sys::set_option(fd, libc::IPPROTO_IP, libc::IP_RECVERR, 1);
+            if local.is_ipv6() {
+                let _keeps_reports = sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1);
+            }
         }
         let posted = Vec::with_capacity(options.posted_buffers);
         let (paths, counters) = (RefCell::default(), DeviceCounters::default());
@@ -241,12 +253,28 @@ impl UdpDevice {
         Ok(())
     }
 
-    /// Whether an error is only the word, on a socket that speaks with anyone, that some earlier packet met nobody: the call
-    /// has done nothing yet and is to be made again. The report waits in the error queue.
+    /// Whether an error may be a report of the network (ICMP) about some earlier packet: the call has done nothing yet then, and is
+    /// to be made again. On a socket that speaks with anyone the report also waits in the error queue; a socket with one peer passes
+    /// on that this peer has gone.
     fn is_report(&mut self, error: &io::Error) -> bool {
-        let report = self.peer.is_none() && error.kind() == io::ErrorKind::ConnectionRefused;
-        self.reports |= report;
+        let is_anyones = self.peer.is_none();
+        let report = match error.raw_os_error() {
+            Some(libc::ECONNREFUSED) => is_anyones,
+            error => error.is_some_and(|error| REPORTS.contains(&error)),
+        };
+        self.reports |= report && is_anyones;
         report
+    }
+
+    /// Makes a call that sends, and makes it again if it has met a report about an earlier packet.
+    fn call<T>(&mut self, send: impl Fn(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
+        self.counters.send_calls += 1;
+        let sent = send(self.socket.as_fd());
+        if sent.as_ref().is_err_and(|error| self.is_report(error)) {
+            self.counters.send_calls += 1;
+            return send(self.socket.as_fd());
+        }
+        sent
     }
 
     fn name_of(&self, to: SocketAddr) -> io::Result<Option<Name>> {
@@ -277,9 +305,8 @@ impl UdpDevice {
         packets: usize,
     ) -> io::Result<usize> {
         if packets == 1 {
-            self.counters.send_calls += 1;
             let options = self.sending(to, None);
-            return sys::send(self.socket.as_fd(), name, slices, options).map(|()| 1);
+            return self.call(|socket| sys::send(socket, name, slices, options)).map(|()| 1);
         }
         if self.send_cut(to, name, slices, stride)? {
             return Ok(packets);
@@ -322,9 +349,8 @@ impl UdpDevice {
             for (shifted, end) in shifted.iter_mut().zip(&ends[sent..=packet]) {
                 *shifted = end - start;
             }
-            self.counters.send_calls += 1;
             let (pieces, ends) = (&pieces[start..], &shifted[..=packet - sent]);
-            match sys::send_each(self.socket.as_fd(), name, pieces, ends, options) {
+            match self.call(|socket| sys::send_each(socket, name, pieces, ends, options)) {
                 Ok(count) => sent += count,
                 Err(_) if sent > 0 => break,
                 Err(error) => return Err(error),
@@ -347,9 +373,8 @@ impl UdpDevice {
         if !self.info.cuts_in_kernel || stride > self.paths.get_mut().limit(to).payload_bytes {
             return Ok(false);
         }
-        self.counters.send_calls += 1;
         let options = self.sending(to, Some(segment));
-        let error = match sys::send(self.socket.as_fd(), name, slices, options) {
+        let error = match self.call(|socket| sys::send(socket, name, slices, options)) {
             Ok(()) => return Ok(true),
             Err(error) => error,
         };
@@ -430,11 +455,7 @@ impl Device for UdpDevice {
     fn send(&mut self, to: SocketAddr, slices: &[IoSlice<'_>], stride: usize) -> io::Result<Sent> {
         let (bytes, packets) = check_super(slices, stride)?;
         let name = self.name_of(to)?;
-        let mut sent = self.send_once(to, name.as_ref(), slices, stride, packets);
-        if sent.as_ref().is_err_and(|error| self.is_report(error)) {
-            sent = self.send_once(to, name.as_ref(), slices, stride, packets);
-        }
-        match sent {
+        match self.send_once(to, name.as_ref(), slices, stride, packets) {
             Ok(sent) => {
                 self.counters.supers_sent += 1;
                 self.counters.packets_sent += sent as u64;
@@ -464,8 +485,8 @@ impl Device for UdpDevice {
 
     fn packet_bytes(&self, to: SocketAddr) -> usize {
         let limit = self.paths.borrow_mut().limit(to);
-        let bytes = if limit.is_local { self.options.loopback_packet_bytes } else { limit.payload_bytes };
-        bytes & !7
+        let most = if limit.is_local { self.options.loopback_packet_bytes } else { usize::MAX };
+        most.min(limit.payload_bytes) & !7
     }
 
     fn most_packet_bytes(&self, to: SocketAddr) -> usize {

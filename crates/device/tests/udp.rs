@@ -204,9 +204,12 @@ fn drops_of_the_kernel_are_reported() {
 
 #[test]
 fn a_bound_device_learns_which_peer_has_gone_and_still_speaks_with_the_others() {
-    for ip in ["127.0.0.1", "::1"] {
+    for (own, ip) in [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "::1"), ("::", "127.0.0.1")] {
         let at = SocketAddr::new(ip.parse().unwrap(), 0);
-        let mut device = UdpDevice::bind(at, UdpOptions::default()).unwrap();
+        let own = SocketAddr::new(own.parse().unwrap(), 0);
+        let mut device = UdpDevice::bind(own, UdpOptions::default()).unwrap();
+        // What each packet carries comes with its report.
+        device.set_ecn(0b10);
         let gone = std::net::UdpSocket::bind(at).unwrap().local_addr().unwrap();
         let other = std::net::UdpSocket::bind(at).unwrap();
         assert_eq!(device.refused(), None);
