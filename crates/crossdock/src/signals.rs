@@ -2,8 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -18,9 +18,14 @@ pub(crate) struct Interrupt {
     shared: Arc<Shared>,
 }
 
+/// How long a signal waits for [`Interrupt::arm`]: a daemon has begun to serve a client before the client knows of it, and whoever
+/// sees it there may end it.
+const ARMING: Duration = Duration::from_millis(300);
+
 struct Shared {
     /// Whether there is something to end cleanly; until then the first signal ends the process.
-    armed: AtomicBool,
+    armed: Mutex<bool>,
+    arming: Condvar,
     /// The signal that came; 0 before.
     signal: AtomicI32,
     /// Readable from then on, for what sleeps in `poll`.
@@ -30,12 +35,14 @@ struct Shared {
 }
 
 impl Interrupt {
-    /// Takes over SIGINT and SIGTERM, for the whole process. They still end it at once until [`Interrupt::arm`] is called.
+    /// Takes over SIGINT and SIGTERM, for the whole process. Until [`Interrupt::arm`] is called they still end it, within
+    /// [`ARMING`].
     pub(crate) fn install() -> Outcome<Interrupt> {
         let refused = |error: io::Error| Failure::failed(format!("cannot set up for Ctrl-C: {error}"));
         let event = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| refused(error.into()))?;
         let shared = Arc::new(Shared {
-            armed: AtomicBool::new(false),
+            armed: Mutex::default(),
+            arming: Condvar::new(),
             signal: AtomicI32::new(0),
             event,
             hooks: Mutex::default(),
@@ -45,7 +52,7 @@ impl Interrupt {
         let raiser = interrupt.clone();
         let wait = move || {
             for signal in signals.forever() {
-                if raiser.caught().is_some() || !raiser.shared.armed.load(Ordering::Acquire) {
+                if raiser.caught().is_some() || !raiser.is_armed() {
                     signal_hook::low_level::exit(128 + signal);
                 }
                 raiser.raise(signal);
@@ -57,7 +64,15 @@ impl Interrupt {
 
     /// From here on there is something to end cleanly.
     pub(crate) fn arm(&self) {
-        self.shared.armed.store(true, Ordering::Release);
+        *self.shared.armed.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.shared.arming.notify_all();
+    }
+
+    /// Whether there is something to end cleanly, now or soon.
+    fn is_armed(&self) -> bool {
+        let armed = self.shared.armed.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.shared.arming.wait_timeout_while(armed, ARMING, |armed| !*armed);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Sleeps so long, or until a signal comes.

@@ -234,6 +234,7 @@ fn a_file_has_its_name_when_it_is_complete() {
     assert_eq!(std::fs::read_to_string(place.path("few.csv")).unwrap(), "old");
     assert_eq!(std::fs::read_to_string(place.path("few.csv.part")).unwrap().lines().count(), 5);
     // One without an end is ended by a signal.
+    place.wait_for_subscriptions(0);
     let subscriber = place.spawn(["subscribe", ALL, "--to", "few.csv"]);
     place.wait_for_subscriptions(1);
     subscriber.signal(Signal::INT);
