@@ -15,7 +15,9 @@ pub const CE: u8 = 0b11;
 /// Packets after which a path is known to carry the bits; if it has marked all of these, it marks whatever it carries.
 const TEST_PACKETS: u64 = 10;
 /// Probe time-outs before the first acknowledgement, after which the path is taken to drop what has the bits.
-const MOST_TIMEOUTS: u32 = 2;
+const FIRST_TIMEOUTS: u32 = 2;
+/// The same later on, in a row: another route may drop what the first one carried.
+const LATER_TIMEOUTS: u32 = 4;
 
 /// The packets of a session that arrived with these bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,12 +71,11 @@ pub(crate) struct Validation {
     acked: u64,
     /// Behind the highest packet and the highest datagram of the newest report.
     top: (u64, u64),
-    timeouts: u32,
 }
 
 impl Validation {
     pub(crate) fn new() -> Validation {
-        Validation { state: State::Testing, counts: EcnCounts::default(), acked: 0, top: (0, 0), timeouts: 0 }
+        Validation { state: State::Testing, counts: EcnCounts::default(), acked: 0, top: (0, 0) }
     }
 
     /// Whether packets are to leave as ECT(0).
@@ -113,10 +114,10 @@ impl Validation {
         report.ce - before.ce
     }
 
-    /// Nothing was heard for the probe time-out.
-    pub(crate) fn timed_out(&mut self) {
-        self.timeouts += 1;
-        if self.acked == 0 && self.timeouts >= MOST_TIMEOUTS {
+    /// Nothing was heard for the probe time-out, so often in a row.
+    pub(crate) fn timed_out(&mut self, times: u32) {
+        let most = if self.acked == 0 { FIRST_TIMEOUTS } else { LATER_TIMEOUTS };
+        if times >= most {
             self.state = State::Failed;
         }
     }
@@ -166,14 +167,16 @@ mod tests {
     #[test]
     fn a_path_that_drops_what_has_the_bits_gets_packets_without() {
         let mut path = Validation::new();
-        path.timed_out();
+        path.timed_out(1);
         assert!(path.marks());
-        path.timed_out();
+        path.timed_out(2);
         assert!(!path.marks());
         let mut path = Validation::new();
         path.acked(1, counts(1, 0), (1, 0), 1);
-        (0..10).for_each(|_| path.timed_out());
-        assert!(path.marks(), "it has carried some");
+        (0..10).for_each(|_| path.timed_out(LATER_TIMEOUTS - 1));
+        assert!(path.marks(), "it has carried some, and answers come between");
+        path.timed_out(LATER_TIMEOUTS);
+        assert!(!path.marks(), "it carries none any more");
     }
 
     #[test]

@@ -166,7 +166,7 @@ impl PathMtu {
     /// Tries what lies in the middle, or ends the search.
     fn go_on(&mut self, now_ns: u64) {
         let refused = self.refused.unwrap_or(self.bytes);
-        let middle = (self.bytes + refused) / 2 & !7;
+        let middle = ((self.bytes + refused) / 2) & !7;
         self.search = if refused <= self.bytes + GRAIN_BYTES || middle <= self.bytes {
             self.is_filled = false;
             Search::Over { until_ns: now_ns.saturating_add(RAISE_NS) }

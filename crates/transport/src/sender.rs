@@ -693,7 +693,7 @@ impl<P> Sender<P> {
         }
         self.probes = PROBE_PACKETS;
         self.backoff += 1;
-        self.ecn.timed_out();
+        self.ecn.timed_out(self.backoff);
         self.reordering_packets = REORDERING_PACKETS.start;
         self.timer_ns = now_ns;
         self.stats.timeouts += 1;

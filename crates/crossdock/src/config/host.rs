@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 
 use crossdock_mailbox::HugePages;
 use crossdock_mailbox::host::{HostConfig, Implementation, MailboxOptions};
+use crossdock_nectarine::PublicKey;
 use crossdock_runtime::settings::{name, perhaps_within, within};
 use crossdock_runtime::{ContextConfig, NodeAddress};
-use crossdock_transport::secure::PublicKey;
 use serde::Deserialize;
 
 use super::values::{auto_or_node, perhaps_key};

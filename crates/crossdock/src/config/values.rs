@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crossdock_nectarine::PublicKey;
 use crossdock_runtime::settings::{checked_name, path_unless};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};

@@ -41,6 +41,7 @@ struct Secure {
 }
 
 /// The side of the handshake.
+#[allow(clippy::large_enum_variant, reason = "a session has one, in a box")]
 enum End {
     /// That dials.
     Dialling(Dialling),

@@ -386,7 +386,7 @@ impl Udp {
                     PacketKind::Probe => {
                         let answer = session.answer_probe(&run.header);
                         // A full device loses it; the probe is repeated.
-                        let _ = self.device.send(self.peer, &[IoSlice::new(&answer)], answer.len());
+                        report(self.device.send(self.peer, &[IoSlice::new(&answer)], answer.len()).map(drop), heard);
                     }
                     PacketKind::Probed => session.sender.probe_answered(run.header.seq, now_ns),
                     PacketKind::Close => heard.push(Heard::Close(Close::decode(payload))),
@@ -467,8 +467,11 @@ impl Udp {
                 self.device.set_most_bytes(usize::MAX);
                 self.device.set_ecn(NOT_ECT);
                 while let Some((header, bytes)) = session.poll_probe(now_ns) {
-                    // One that the interface refuses is as good as lost on the way.
-                    let _ = self.device.send_probe(self.peer, &header, bytes);
+                    match self.device.send_probe(self.peer, &header, bytes) {
+                        // One that the interface refuses is as good as lost on the way.
+                        Err(error) if !is_too_long(&error) => sent = sent.and(Err(error)),
+                        _ => {}
+                    }
                 }
                 session.grow_window(now_ns, u64::MAX);
                 while let Some(short) = session.poll_short(now_ns) {

@@ -330,7 +330,7 @@ fn a_writer_knows_without_a_put_that_its_mailbox_is_gone() {
 fn nodes_are_known_by_name_and_only_what_is_local_shares_memory() {
     let (_there, far) = start(|config| config.node = "there".to_owned());
     let (_here, addr) = start(|config| {
-        config.nodes = vec![NodeAddress { name: "there".to_owned(), address: far.parse().unwrap(), key: None }]
+        config.nodes = vec![NodeAddress { name: "there".to_owned(), address: far.parse().unwrap(), key: None }];
     });
     for way in TRANSPORTS {
         let node = Node::builder(&addr).transport(way).connect().unwrap();

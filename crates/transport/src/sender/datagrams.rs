@@ -129,7 +129,7 @@ impl<P> Sender<P> {
         if sent_ns >= self.heard_ns && self.flight_bytes == 0 {
             self.mtu.lost(longest_bytes as usize, self.now_ns);
             self.backoff += 1;
-            self.ecn.timed_out();
+            self.ecn.timed_out(self.backoff);
             self.congestion.collapsed(self.next_tx);
         }
     }

@@ -31,3 +31,17 @@ fn a_path_that_spoils_the_bits_is_filled_without_them() {
         });
     }
 }
+
+#[test]
+fn a_route_that_begins_to_drop_the_bits_is_filled_without_them() {
+    check("a_route_that_begins_to_drop_the_bits_is_filled_without_them", 3, |seed| {
+        let line = Link::new(10 * MS).with_bandwidth(10_000_000, 1_000_000);
+        let mut world = flow(seed, 16 << 20, 0, &line);
+        world.run(3 * SECOND, |_| false);
+        assert!(world.client.peer().session.sender.marks_ecn(), "{}", world.report());
+        world.network.link(world.client.address, world.server.address, Link { ecn: EcnPath::Dropped, ..line });
+        let used = packets_per_s(&mut world, 8 * SECOND, 14 * SECOND) * PACKET_BYTES as f64 / 1e7;
+        assert!(used >= 0.9, "{used} of the line: {}", world.report());
+        assert!(!world.client.peer().session.sender.marks_ecn(), "{}", world.report());
+    });
+}
