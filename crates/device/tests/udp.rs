@@ -208,7 +208,7 @@ fn a_bound_device_learns_which_peer_has_gone_and_still_speaks_with_the_others() 
         let at = SocketAddr::new(ip.parse().unwrap(), 0);
         let own = SocketAddr::new(own.parse().unwrap(), 0);
         let mut device = UdpDevice::bind(own, UdpOptions::default()).unwrap();
-        // What each packet carries comes with its report.
+        // The bits of each packet come with its report.
         device.set_ecn(0b10);
         let gone = std::net::UdpSocket::bind(at).unwrap().local_addr().unwrap();
         let other = std::net::UdpSocket::bind(at).unwrap();

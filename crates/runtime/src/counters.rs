@@ -90,7 +90,7 @@ pub(crate) enum DropReason {
     /// Datagrams for which there is no room: a subscriber of their stream holds publishers back, or a request of their session
     /// is not carried out yet.
     DatagramRefused,
-    /// Packets that came in parts, of which some did not come.
+    /// Packets in parts, some of whose parts did not come.
     PartsMissing,
 }
 

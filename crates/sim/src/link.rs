@@ -13,9 +13,9 @@ pub enum EcnPath {
     Kept,
     /// They are cleared.
     Cleared,
-    /// What has them is marked.
+    /// Datagrams that have them are marked.
     Marked,
-    /// What has them is dropped.
+    /// Datagrams that have them are dropped.
     Dropped,
 }
 
@@ -34,7 +34,7 @@ pub struct Link {
     pub mtu_bytes: usize,
     /// Bytes that wait for the bandwidth, from which on what comes is marked (CE) if it is capable of ECN.
     pub mark_bytes: u64,
-    /// What becomes of ECN's bits otherwise.
+    /// The treatment of ECN's bits otherwise.
     pub ecn: EcnPath,
     /// Probability that a datagram is lost.
     pub loss: f64,
@@ -187,7 +187,7 @@ impl Path {
         arrive(at, self.spoil(rng, datagram), ecn);
     }
 
-    /// What ECN's bits are at the end; none if the datagram is dropped for them.
+    /// ECN's bits at the end; none if the datagram is dropped for them.
     fn ecn(&mut self, ecn: u8, waits: bool) -> Option<u8> {
         if ecn != ECT_0 {
             return Some(ecn);

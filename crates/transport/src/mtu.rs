@@ -5,8 +5,8 @@
 //! either that or less than a few bytes more; then the search halves what lies between. A lost probe says nothing about congestion.
 //!
 //! A path may also become narrower. Where packets are lost several times in a row and none of that length arrives between, the path
-//! is a black hole for them (RFC 8899, 4.3): the size falls to one that nearly every path takes, and the search begins anew. What was
-//! numbered before goes in parts from then on ([`crate::parts`]).
+//! is a black hole for them (RFC 8899, 4.3): the size falls to one that nearly every path takes, and the search begins anew. Packets
+//! that were numbered before go in parts from then on ([`crate::parts`]).
 
 /// The size to which a search falls back, in bytes: what RFC 8899, 5.1.2, and RFC 9000, 14 presume of every path.
 pub const BASE_BYTES: usize = 1200;
@@ -51,9 +51,9 @@ pub struct MtuStats {
 enum Search {
     /// Over until then, in ns, and until a packet of the size that was found leaves.
     Over { until_ns: u64 },
-    /// A probe of that length is to be sent, after so many that were lost.
+    /// A probe of that length is to be sent, after `lost` probes that were lost.
     Due { bytes: usize, lost: u32 },
-    /// It was sent, after so many that were lost; it counts as lost at `until_ns`.
+    /// It was sent, after `lost` probes that were lost; it counts as lost at `until_ns`.
     Sent { bytes: usize, lost: u32, until_ns: u64 },
 }
 
@@ -186,7 +186,7 @@ impl PathMtu {
     /// Packets were lost together, or nothing was heard of them for the probe time-out; the shortest of them had `bytes`. Whether
     /// the size has fallen.
     pub(crate) fn lost(&mut self, bytes: usize, now_ns: u64) -> bool {
-        // What is longer went in parts.
+        // A longer packet went in parts.
         let bytes = bytes.min(self.bytes);
         if bytes <= self.least {
             return false;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_between_is_halved() {
+    fn the_search_halves_the_rest() {
         let mut mtu = PathMtu::new(1472, 65_472);
         mtu.sent(1472);
         let (bytes, probes, now_ns) = search(&mut mtu, 8972, 0);

@@ -196,7 +196,7 @@ impl<P> Sender<P> {
         self.enqueue_super(payload, Lengths::even(packets, bytes), class, droppable);
     }
 
-    /// The same with packets of other lengths. What is sent of them has these lengths, padding included.
+    /// The same with packets of other lengths, which they have on the way, padding included.
     pub fn enqueue_super(&mut self, payload: P, lengths: Lengths, class: TrafficClass, droppable: bool) {
         debug_assert!((1..=64).contains(&lengths.packets));
         self.backlog_bytes += lengths.bytes;

@@ -322,8 +322,6 @@ mod tests {
             ("[attach]\ndomains = { a = [1], b = [2, 1] }", ":2:11: ", "user 1 is listed twice"),
             ("[attach.domains]\ndesks = 7", ":2:9: ", "sequence"),
             ("[node]\nname = \"a/b\"", ":2:8: ", "no `/`"),
-            ("[[node.peer]]\nname = \"east\"\naddress = \"east:7440\"", ":3:11: ", "socket address"),
-            ("[[node.peer]]\nname = \"a\"\naddress = \"10.0.0.1:7440\"\nkey = \"07\"", ":4:7: ", "64 hexadecimal"),
             ("[services]\nfiles = \"\"", ":2:9: ", "\"off\" or a path"),
             ("[morph]\nunreadable = \"held\"", ":2:14: ", "did you mean `hold`?"),
             ("[morph]\nhold_bytes = 0", ":2:14: ", "from 4096 to"),
@@ -358,6 +356,18 @@ mod tests {
         ] {
             let found = refused(text);
             assert!(found.contains(place) && found.contains(expected), "{text} gave {found}");
+        }
+    }
+
+    #[test]
+    fn wrong_values_of_other_nodes_are_refused() {
+        for (values, place, expected) in [
+            ("address = \"east:7440\"", ":3:11: ", "socket address"),
+            ("address = \"10.0.0.1:7440\"\nkey = \"07\"", ":4:7: ", "64 hexadecimal"),
+            ("key = 7", ":3:7: ", "string"),
+        ] {
+            let found = refused(&format!("[[node.peer]]\nname = \"east\"\n{values}"));
+            assert!(found.contains(place) && found.contains(expected), "{values} gave {found}");
         }
     }
 

@@ -284,7 +284,7 @@ impl Dialling {
 }
 
 impl Listening {
-    /// What is not from the session's other side, once there is one, is left out.
+    /// Packets that are not from the session's other side, once there is one, are left out.
     fn open(&mut self, frame: &mut Frame, device: &mut UdpDevice, peer: Option<SocketAddr>, now_ns: u64) {
         let from = frame.from;
         let mut arrival = Arrival {
@@ -292,7 +292,7 @@ impl Listening {
             now_ns,
             is_taken: &|addr| peer == Some(addr),
             random: &mut || random().ok(),
-            // Who sends it learns what is of use; nobody counts here.
+            // The sender gets the reason in the reply; nobody counts here.
             refuse: &mut |_| {},
         };
         let opened = self.responder.open_frame(&mut frame.buffer[..frame.len], frame.stride, &mut arrival);

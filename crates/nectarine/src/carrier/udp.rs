@@ -305,7 +305,7 @@ impl Udp {
         (self.spans, self.runs) = (spans, runs);
     }
 
-    /// A part of a packet, which is taken once the last of them is there. What finds no memory comes again.
+    /// A part of a packet, which is taken once the last of them is there. One that finds no memory comes again.
     fn take_part(&mut self, header: &Header, payload: &[u8], from: SocketAddr, now_ns: u64) {
         let Talk::Up(session) = &mut self.talk else { return };
         if header.session != self.number {
@@ -368,14 +368,7 @@ impl Udp {
                     }
                     PacketKind::Datagram => {
                         session.receiver.note_ecn(self.ecn, run.packets);
-                        let fresh = session.receiver.take_datagrams(run.header.seq, run.packets, now_ns);
-                        let spans = run.spans(spans).iter().enumerate().filter(|(at, _)| fresh >> at & 1 == 1);
-                        let spans: Vec<_> = spans.map(|(_, span)| *span).collect();
-                        if !spans.is_empty() {
-                            let data_end = session.receiver.data_delivered();
-                            let bytes = Bytes::Own(buffer.clone());
-                            heard.push(Heard::Packets(Arrived { bytes, header: run.header, spans, data_end }));
-                        }
+                        heard.extend(fresh_datagrams(session, run, spans, buffer, now_ns).map(Heard::Packets));
                     }
                     // A malformed ack is dropped; the next one says the same.
                     PacketKind::Ack => {
@@ -684,6 +677,21 @@ fn transmit(
 /// allows waits in the socket. Over another path most of it is on the way.
 fn socket_bound(peer: SocketAddr, held_bytes: u32) -> u32 {
     if peer.ip().to_canonical().is_loopback() { held_bytes } else { u32::MAX }
+}
+
+/// The datagrams of a run that have not come before, if there are any.
+fn fresh_datagrams(
+    session: &mut Session<Unit, Arrived>,
+    run: &Run,
+    spans: &[PayloadSpan],
+    buffer: &Buffer,
+    now_ns: u64,
+) -> Option<Arrived> {
+    let fresh = session.receiver.take_datagrams(run.header.seq, run.packets, now_ns);
+    let spans = run.spans(spans).iter().enumerate().filter(|(at, _)| fresh >> at & 1 == 1);
+    let spans: Vec<_> = spans.map(|(_, span)| *span).collect();
+    let data_end = session.receiver.data_delivered();
+    (!spans.is_empty()).then(|| Arrived { bytes: Bytes::Own(buffer.clone()), header: run.header, spans, data_end })
 }
 
 /// The meaning of the network's error; most are as good as loss on the way.

@@ -198,7 +198,7 @@ impl Congestion {
     }
 
     /// Packets were marked on their way, the newest of them sent as `newest_tx` or before; the next transmission will be `next_tx`. It is
-    /// as good as a loss (RFC 9002, 7.1), of which nothing turns out to be late.
+    /// as good as a loss (RFC 9002, 7.1), but no packet of it turns out to be late.
     pub(crate) fn marked(&mut self, newest_tx: u64, next_tx: u64) {
         self.lost(0, newest_tx, next_tx);
     }

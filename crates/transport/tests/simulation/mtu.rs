@@ -71,9 +71,9 @@ fn a_session_goes_on_through_a_fall_of_the_mtu_and_finds_the_larger_size_again()
 }
 
 #[test]
-fn what_was_numbered_for_a_wide_path_crosses_a_narrow_one() {
-    check("what_was_numbered_for_a_wide_path_crosses_a_narrow_one", 5, |seed| {
-        // As much as the path holds is on the way when it becomes narrow, and goes again in parts, some of which are lost.
+fn packets_numbered_for_a_wide_path_cross_a_narrow_one() {
+    check("packets_numbered_for_a_wide_path_cross_a_narrow_one", 5, |seed| {
+        // As much as the path holds is on the way when it becomes narrow, and goes again in parts. Some parts are lost.
         let wide = link(usize::MAX);
         let mut world = world(seed, SourcePlan::bulk(100_000), &wide);
         world.run(2 * SECOND, |world| world.client.peers.values().any(|peer| peer.session.packet_bytes() > AGREED));
