@@ -1,8 +1,5 @@
 //! Joins of each row with the latest one of another input.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use crossdock_format::{Format, Record};
 use crossdock_query::{AsofJoin, JoinKind, RowTime};
 
@@ -11,6 +8,7 @@ use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
 use super::moment::{Budget, Emit, Lost, Moment};
 use super::pair::Pairs;
 use super::rows::{Kept, List, ROW_BYTES, Rows};
+use super::time_queue::TimeQueue;
 
 /// The state of such a join: by key, the right rows that left rows may need, and left rows that wait.
 #[derive(Debug)]
@@ -26,7 +24,7 @@ pub(super) struct Asof {
     /// By a key's number.
     of_key: Vec<OfKey>,
     /// The left rows that wait, by their times.
-    waiting: BinaryHeap<Reverse<(i64, u32)>>,
+    waiting: TimeQueue<u32>,
     pairs: Pairs,
     key: Vec<u8>,
     pub(super) lost: Lost,
@@ -63,7 +61,7 @@ impl Asof {
             arena: Arena::default(),
             rows: Rows::default(),
             of_key: Vec::new(),
-            waiting: BinaryHeap::new(),
+            waiting: TimeQueue::default(),
             pairs: Pairs::of(formats, rows)?,
             key: Vec::new(),
             lost: Lost::default(),
@@ -82,7 +80,7 @@ impl Asof {
 
     /// The least time of the left rows that wait.
     fn first_waiting(&self) -> i64 {
-        self.waiting.peek().map_or(i64::MAX, |Reverse((time, _))| *time)
+        self.waiting.peek().map_or(i64::MAX, |(time, _)| time)
     }
 
     /// Whether a right row of this time is one for a left row.
@@ -143,7 +141,7 @@ impl Asof {
         if let Some(of_key) = self.of_key.get_mut(number as usize) {
             of_key.waiting += 1;
         }
-        self.waiting.push(Reverse((moment.time, row)));
+        self.waiting.push(moment.time, row);
     }
 
     /// Whether all right rows have come that a left row of this time may need.
@@ -227,7 +225,7 @@ impl Asof {
     /// Joins the left rows that have waited long enough, as far as the budget goes; returns whether there are more.
     #[inline]
     pub(super) fn release(&mut self, marks: [i64; 2], budget: &Budget, emit: Emit<'_>) -> bool {
-        while let Some(&Reverse((time, row))) = self.waiting.peek()
+        while let Some((time, row)) = self.waiting.peek()
             && self.is_ready(time, marks[1])
         {
             if budget.is_spent() {
@@ -275,7 +273,7 @@ impl Asof {
                     self.keys.remove(number, &mut self.arena);
                 }
             }
-        } else if let Some(Reverse((_, row))) = self.waiting.pop() {
+        } else if let Some((_, row)) = self.waiting.pop() {
             if let Some(&Kept { key, .. }) = self.rows.get(row) {
                 self.remove_waiting(row, key);
             }

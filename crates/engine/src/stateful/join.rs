@@ -1,8 +1,5 @@
 //! Joins of rows whose times are near each other.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use crossdock_format::{Format, Record};
 use crossdock_query::{EvalError, Interpreter, IntervalJoin, JoinKind, Program, RowTime};
 
@@ -11,6 +8,7 @@ use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
 use super::moment::{Budget, Emit, Lost, Moment};
 use super::pair::Pairs;
 use super::rows::{Kept, List, ROW_BYTES, Rows};
+use super::time_queue::TimeQueue;
 
 /// The state of such a join. Pairs leave when the second row comes, so their order is that of arrival; which pairs there are does
 /// not depend on it.
@@ -27,7 +25,7 @@ pub(super) struct Join {
     /// By a key's number: the rows of both sides.
     lists: Vec<[List; 2]>,
     /// The rows of both sides by their times.
-    by_time: [BinaryHeap<Reverse<(i64, u32)>>; 2],
+    by_time: [TimeQueue<u32>; 2],
     pairs: Pairs,
     condition: Option<Program>,
     interpreter: Interpreter,
@@ -51,7 +49,7 @@ impl Join {
             arena: Arena::default(),
             rows: Rows::default(),
             lists: Vec::new(),
-            by_time: [BinaryHeap::new(), BinaryHeap::new()],
+            by_time: Default::default(),
             pairs: Pairs::of(formats, rows)?,
             condition: join.condition.clone(),
             interpreter: Interpreter::new(),
@@ -134,7 +132,7 @@ impl Join {
             let before = self.rows.last_until(lists[own], moment.time);
             self.rows.link(&mut lists[own], row, before);
         }
-        self.by_time[own].push(Reverse((moment.time, row)));
+        self.by_time[own].push(moment.time, row);
     }
 
     /// Emits the pairs of a row with those of a key on the other side; returns whether there is one.
@@ -181,7 +179,7 @@ impl Join {
 
     /// The next row of a side, if no partner can come any more for it.
     fn expired(&self, side: usize, marks: [i64; 2]) -> Option<(i64, u32)> {
-        let Reverse((time, row)) = *self.by_time[side].peek()?;
+        let (time, row) = self.by_time[side].peek()?;
         (self.partners(side, time).1 < marks[1 - side]).then_some((time, row))
     }
 
@@ -219,12 +217,12 @@ impl Join {
 
     /// Forgets the row of the least time; returns whether there was one.
     pub(super) fn forget(&mut self) -> bool {
-        let time = |side: usize| self.by_time[side].peek().map(|Reverse((time, _))| *time);
+        let time = |side: usize| self.by_time[side].peek().map(|(time, _)| time);
         let side = match (time(0), time(1)) {
             (Some(left), Some(right)) => usize::from(right < left),
             (left, _) => usize::from(left.is_none()),
         };
-        let Some(Reverse((_, row))) = self.by_time[side].pop() else { return false };
+        let Some((_, row)) = self.by_time[side].pop() else { return false };
         self.remove(side, row);
         self.lost.forgotten += 1;
         true

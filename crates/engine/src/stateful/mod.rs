@@ -7,7 +7,8 @@
 //! **Time.** An input's watermark is its newest event time less its lateness, and rises row by row, so that neither batches nor
 //! hand-overs change a result; a stage's is the least of its inputs', and goes on to the next stage. As long as rows are no later than
 //! their input's lateness, the results of windows, of joins by time, and of ASOF joins that wait do not depend on the order in which
-//! rows come, but for three things: joins give the same rows in another order; sums, means and deviations of floats may differ in
+//! rows come, but for three things: joins, and windows that end at one time, give the same rows in another
+//! order; sums, means and deviations of floats may differ in
 //! their last bits (sums are compensated, by Neumaier); and running groups and ASOF joins that do not wait go by arrival.
 //! A row whose event time is null is late. Where a stream has ended, its input's watermark is the greatest time, until a row comes again;
 //! a stage whose inputs have all ended, and that has nothing left to do, ends that of the next stage.
@@ -30,6 +31,7 @@ mod rows;
 mod sketch;
 mod state;
 mod texts;
+mod time_queue;
 mod windows;
 
 use std::fmt::Write as _;

@@ -1,21 +1,21 @@
 //! GROUP BY: groups by key, and in each the parts of windows that are open.
 //!
 //! A *part* has the aggregates of a group's rows in a stretch of time: a tumbling window, one step of hopping ones, a session, or
-//! all time. A part of fixed length is found by its group's key and its start, so that a row costs one look-up, however many windows
-//! it is in and however many are open. When a hopping window closes, its parts are added up.
+//! all time. A group's parts are in a list, the newest first, so that a row costs one look-up of its key and a step for each part of
+//! its group that begins later. When a window of fixed length closes, the groups that have a part in it are visited, and the parts
+//! of each are added up.
 //!
 //! A call closes a bounded number of parts (see [`Budget`]). Other windows that are due stay, and the next call goes on.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 use crossdock_format::{Format, Record, RecordBuilder, Value};
 use crossdock_query::{Aggregation, EvalError, MAX_WINDOWS, RowTime, Window};
 
 use super::accumulate::{Slots, Stores};
-use super::arena::Arena;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
 use super::moment::{Budget, Emit, Lost, Moment, refused};
+use super::time_queue::TimeQueue;
 
 /// The state of GROUP BY.
 #[derive(Debug)]
@@ -25,28 +25,32 @@ pub(super) struct Windows {
     columns: KeyColumns,
     slots: Slots,
     keys: Keys,
-    /// By a key's number: its part; of sessions, how many parts the group has.
-    of_key: Vec<u32>,
+    /// By a key's number.
+    groups: Vec<Group>,
     parts: Vec<Part>,
     /// The parts' slots, one after the other.
     sums: Vec<u8>,
     vacant: u32,
     there: usize,
-    /// Of windows of fixed length: the parts by their start, rising.
+    /// Of windows of fixed length: where parts begin, rising.
     steps: VecDeque<WindowStep>,
-    /// The end of the hopping window that closes next.
+    /// The end of the window of fixed length that closes next.
     next_end: i64,
+    /// The window of fixed length that closes, as far as it has come.
+    closing: Option<Closing>,
+    /// The number of the window of fixed length that closes, or closed last.
+    round: u32,
     /// Of sessions: when each may end; it is looked at again then.
-    ends: BinaryHeap<Reverse<(i64, u32, u32)>>,
-    /// The sessions that are open, by the number of their key and by their start.
-    sessions: BTreeMap<(u32, i64), u32>,
+    ends: TimeQueue<(u32, u32)>,
     stores: Stores,
     row: RecordBuilder,
     input: Format,
     key: Vec<u8>,
-    /// The parts of the windows that close together; the next one is the last.
-    closing: Vec<Closing>,
+    /// The parts of a group that are added up, the newest first.
+    added: Vec<u32>,
     total: Vec<u8>,
+    /// The memory of a step that is gone, for the next one.
+    spare: Vec<u32>,
     arrived: i64,
     pub(super) lost: Lost,
 }
@@ -65,10 +69,17 @@ enum Span {
 }
 
 #[derive(Clone, Copy, Debug)]
+struct Group {
+    newest: u32,
+    /// The last window that it was visited for, or in whose time it came.
+    round: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
 struct Part {
     key: u32,
-    /// The next one of its step, or the next that is free.
-    next: u32,
+    /// The one of its group that begins before it, or the next that is free.
+    older: u32,
     /// How often its number was given out.
     stamp: u32,
     start: i64,
@@ -77,28 +88,21 @@ struct Part {
 }
 
 /// The parts that begin at one time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct WindowStep {
     start: i64,
-    first: u32,
+    /// The numbers of their keys. Those of parts that have left stay until the step is gone, which is when their window has closed.
+    groups: Vec<u32>,
 }
 
-/// A part of a window that closes.
+/// How far a window has come that closes.
 #[derive(Clone, Copy, Debug)]
 struct Closing {
     end: i64,
-    /// The first bytes of its group's key.
-    prefix: u64,
-    part: u32,
-    /// The stamp that the part had: with another one it is gone.
-    stamp: u32,
+    /// The step whose groups are visited, and how many of them were.
+    step: i64,
+    visited: usize,
 }
-
-/// The bytes of a start behind the key of a group.
-const START_BYTES: usize = size_of::<i64>();
-
-/// The bytes that a session takes in the table by start, with the room that its nodes leave free.
-const SESSION_BYTES: usize = 2 * size_of::<((u32, i64), u32)>();
 
 /// The entries of sessions that are gone, beside as many as there are sessions, before they are removed.
 const MOST_STALE: usize = 64;
@@ -137,20 +141,22 @@ impl Windows {
             total: vec![0; slots.bytes()],
             slots,
             keys: Keys::default(),
-            of_key: Vec::new(),
+            groups: Vec::new(),
             parts: Vec::new(),
             sums: Vec::new(),
             vacant: NONE,
             there: 0,
             steps: VecDeque::new(),
             next_end: i64::MAX,
-            ends: BinaryHeap::new(),
-            sessions: BTreeMap::new(),
+            closing: None,
+            round: 0,
+            ends: TimeQueue::default(),
             stores,
             row: RecordBuilder::new(rows),
             input: input.clone(),
             key: Vec::new(),
-            closing: Vec::new(),
+            added: Vec::new(),
+            spare: Vec::new(),
             arrived: 0,
             lost: Lost::default(),
         })
@@ -163,12 +169,11 @@ impl Windows {
 
     /// How many bytes are in use.
     pub(super) fn used(&self) -> usize {
-        let part = size_of::<Part>() + size_of::<Closing>() + self.slots.bytes();
-        self.keys.len() * (ENTRY_BYTES + size_of::<u32>())
+        let part = size_of::<Part>() + size_of::<u32>() + self.slots.bytes();
+        self.keys.len() * (ENTRY_BYTES + size_of::<Group>())
             + self.there * part
             + self.steps.len() * size_of::<WindowStep>()
-            + self.ends.len() * size_of::<Reverse<(i64, u32, u32)>>()
-            + self.sessions.len() * SESSION_BYTES
+            + self.ends.len() * size_of::<(i64, u32, u32)>()
             + self.stores.used()
     }
 
@@ -176,15 +181,17 @@ impl Windows {
     pub(super) fn next_end(&self) -> Option<i64> {
         match self.window {
             Span::Running => None,
-            Span::Fixed { .. } => (!self.steps.is_empty()).then_some(self.next_end),
-            Span::Session { .. } => self.ends.peek().map(|Reverse((end, ..))| *end),
+            Span::Fixed { .. } => match self.closing {
+                Some(closing) => Some(closing.end),
+                None => (!self.steps.is_empty()).then_some(self.next_end),
+            },
+            Span::Session { .. } => self.ends.peek().map(|(end, _)| end),
         }
     }
 
     /// The least start or end of the windows that are yet to leave, at this watermark.
     pub(super) fn given(&self, time: RowTime, watermark: i64) -> i64 {
-        let closing = self.closing.last().map_or(i64::MAX, |next| next.end);
-        let end = watermark.min(closing).min(self.next_end().unwrap_or(i64::MAX));
+        let end = watermark.min(self.next_end().unwrap_or(i64::MAX));
         match (time, self.window) {
             (RowTime::WindowEnd, Span::Fixed { .. } | Span::Session { .. }) => end,
             (RowTime::WindowStart, Span::Fixed { size, .. }) => end.saturating_sub(size),
@@ -203,23 +210,18 @@ impl Windows {
         };
         let mut key = std::mem::take(&mut self.key);
         self.columns.read(&row, &mut key);
-        if matches!(self.window, Span::Fixed { .. }) {
-            key.extend_from_slice(&start.to_le_bytes());
-        }
         let (number, is_new) = self.keys.enter(&key, &mut self.stores.arena);
         self.key = key;
-        if self.of_key.len() <= number as usize {
-            self.of_key.resize(number as usize + 1, 0);
+        if is_new {
+            let fresh = Group { newest: NONE, round: self.round };
+            match self.groups.get_mut(number as usize) {
+                Some(group) => *group = fresh,
+                None => self.groups.push(fresh),
+            }
         }
         let part = match self.window {
-            Span::Session { gap } => {
-                if is_new {
-                    self.of_key[number as usize] = 0;
-                }
-                self.session(number, time, gap)
-            }
-            _ if is_new => self.first_part(number, start, watermark),
-            _ => self.of_key[number as usize],
+            Span::Session { gap } => self.session(number, time, gap),
+            Span::Running | Span::Fixed { .. } => self.part(number, start, watermark),
         };
         let order = if self.by_arrival {
             self.arrived += 1;
@@ -232,7 +234,7 @@ impl Windows {
         }
         if self.window == Span::Running {
             self.keys.used(number, is_new);
-            self.emit_part(part, None, emit);
+            self.emit(number, Some(part), None, emit);
         }
     }
 
@@ -249,22 +251,36 @@ impl Windows {
         }
     }
 
-    fn first_part(&mut self, number: u32, start: i64, watermark: i64) -> u32 {
-        let fresh = self.add(Part { key: number, next: NONE, stamp: 0, start, last: start });
-        self.of_key[number as usize] = fresh;
-        if let Span::Fixed { step, .. } = self.window {
-            self.add_to_step(fresh, start, step, watermark);
+    /// The part of a group that begins at a time.
+    #[inline]
+    fn part(&mut self, number: u32, start: i64, watermark: i64) -> u32 {
+        let (newer, at) = self.around(number, start);
+        if self.parts.get(at as usize).is_some_and(|part| part.start == start) {
+            return at;
         }
-        fresh
+        if let Span::Fixed { step, .. } = self.window {
+            self.add_to_step(number, start, step, watermark);
+        }
+        self.add(Part { key: number, older: at, stamp: 0, start, last: start }, newer)
     }
 
-    fn add_to_step(&mut self, at: u32, start: i64, step: i64, watermark: i64) {
+    /// Of the parts of a group: the last one that begins after a time, and the one before it.
+    #[inline]
+    fn around(&self, number: u32, time: i64) -> (u32, u32) {
+        let (mut newer, mut at) = (NONE, self.groups.get(number as usize).map_or(NONE, |group| group.newest));
+        while let Some(part) = self.parts.get(at as usize).filter(|part| part.start > time) {
+            (newer, at) = (at, part.older);
+        }
+        (newer, at)
+    }
+
+    fn add_to_step(&mut self, number: u32, start: i64, step: i64, watermark: i64) {
         let place = match self.steps.back() {
             Some(last) if last.start == start => self.steps.len() - 1,
             _ => match self.steps.binary_search_by_key(&start, |step| step.start) {
                 Ok(place) => place,
                 Err(place) => {
-                    self.steps.insert(place, WindowStep { start, first: NONE });
+                    self.steps.insert(place, WindowStep { start, groups: std::mem::take(&mut self.spare) });
                     if place == 0 {
                         // The first window that it is in ends with it; but those that end before the watermark are closed.
                         let open = watermark.div_euclid(step).saturating_add(1).saturating_mul(step);
@@ -276,39 +292,31 @@ impl Windows {
             },
         };
         if let Some(step) = self.steps.get_mut(place) {
-            let next = std::mem::replace(&mut step.first, at);
-            if let Some(part) = self.parts.get_mut(at as usize) {
-                part.next = next;
-            }
+            step.groups.push(number);
         }
     }
 
     /// The session of a group that a row at a time is in: one that it makes longer, or a new one. Two that it joins are one.
     fn session(&mut self, number: u32, time: i64, gap: i64) -> u32 {
-        let before = self.sessions.range((number, i64::MIN)..=(number, time)).next_back().map(|(_, at)| *at);
-        let before = before.filter(|at| self.parts[*at as usize].last.saturating_add(gap) > time);
-        let behind = self.sessions.range((number, time)..=(number, i64::MAX)).next();
-        let behind = behind.filter(|((_, start), _)| *start < time.saturating_add(gap)).map(|(_, at)| *at);
+        let (newer, older) = self.around(number, time);
+        let before = self.parts.get(older as usize).filter(|part| part.last.saturating_add(gap) > time).map(|_| older);
+        let behind = self.parts.get(newer as usize).filter(|part| part.start < time.saturating_add(gap)).map(|_| newer);
         match (before, behind) {
             (Some(before), behind) => {
                 let last = &mut self.parts[before as usize].last;
                 *last = time.max(*last);
-                if let Some(behind) = behind.filter(|behind| *behind != before) {
+                if let Some(behind) = behind {
                     self.join_sessions(before, behind);
                 }
                 before
             }
             (None, Some(behind)) => {
-                let start = std::mem::replace(&mut self.parts[behind as usize].start, time);
-                self.sessions.remove(&(number, start));
-                self.sessions.insert((number, time), behind);
+                self.parts[behind as usize].start = time;
                 behind
             }
             (None, None) => {
-                let fresh = self.add(Part { key: number, next: NONE, stamp: 0, start: time, last: time });
-                self.of_key[number as usize] += 1;
-                self.sessions.insert((number, time), fresh);
-                self.ends.push(Reverse((time.saturating_add(gap), fresh, self.parts[fresh as usize].stamp)));
+                let fresh = self.add(Part { key: number, older, stamp: 0, start: time, last: time }, newer);
+                self.ends.push(time.saturating_add(gap), (fresh, self.parts[fresh as usize].stamp));
                 fresh
             }
         }
@@ -326,24 +334,23 @@ impl Windows {
         }
         self.total = from;
         self.total.fill(0);
-        let Part { key, start, last, .. } = self.parts[behind as usize];
+        let last = self.parts[behind as usize].last;
         let of_into = &mut self.parts[into as usize].last;
         *of_into = last.max(*of_into);
-        self.sessions.remove(&(key, start));
-        self.of_key[key as usize] -= 1;
         // Its time to end stays where it is, and finds another stamp.
-        self.free(behind);
+        self.remove(behind);
         if self.ends.len() > 2 * self.there + MOST_STALE {
             let parts = &self.parts;
-            self.ends.retain(|Reverse((_, at, stamp))| parts[*at as usize].stamp == *stamp);
+            self.ends.retain(|(at, stamp)| parts[*at as usize].stamp == *stamp);
         }
     }
 
-    fn add(&mut self, part: Part) -> u32 {
+    /// Puts a part behind this one of its group, or first.
+    fn add(&mut self, part: Part, newer: u32) -> u32 {
         self.there += 1;
-        match self.parts.get_mut(self.vacant as usize) {
+        let at = match self.parts.get_mut(self.vacant as usize) {
             Some(vacant) => {
-                let (next, stamp) = (vacant.next, vacant.stamp);
+                let (next, stamp) = (vacant.older, vacant.stamp);
                 *vacant = Part { stamp, ..part };
                 std::mem::replace(&mut self.vacant, next)
             }
@@ -352,240 +359,197 @@ impl Windows {
                 self.sums.resize(self.sums.len() + self.slots.bytes(), 0);
                 self.parts.len() as u32 - 1
             }
+        };
+        self.lead(part.key, newer, at);
+        at
+    }
+
+    /// Lets a part of a group, or the group, lead to another part.
+    fn lead(&mut self, key: u32, newer: u32, to: u32) {
+        match self.parts.get_mut(newer as usize) {
+            Some(newer) => newer.older = to,
+            None => {
+                if let Some(group) = self.groups.get_mut(key as usize) {
+                    group.newest = to;
+                }
+            }
         }
     }
 
-    /// Lets go of a part that no group leads to.
+    /// Lets go of a part, and of its key with the last one.
+    fn remove(&mut self, at: u32) {
+        let Some(&Part { key, older, .. }) = self.parts.get(at as usize) else { return };
+        let mut newer = NONE;
+        let mut next = self.groups.get(key as usize).map_or(NONE, |group| group.newest);
+        while next != at
+            && let Some(part) = self.parts.get(next as usize)
+        {
+            (newer, next) = (next, part.older);
+        }
+        self.lead(key, newer, older);
+        self.free(at);
+        self.remove_key(key);
+    }
+
+    /// Lets go of a part that nothing leads to.
     fn free(&mut self, at: u32) {
         if let Some(sums) = slots_of(&mut self.sums, at, self.slots.bytes()) {
             self.slots.clear(sums, &mut self.stores);
         }
         if let Some(part) = self.parts.get_mut(at as usize) {
             part.stamp = part.stamp.wrapping_add(1);
-            part.next = std::mem::replace(&mut self.vacant, at);
+            part.older = std::mem::replace(&mut self.vacant, at);
             self.there -= 1;
-        }
-    }
-
-    /// Lets go of a part, and of its key with the last one.
-    fn remove(&mut self, at: u32) {
-        let Some(&Part { key, start, .. }) = self.parts.get(at as usize) else { return };
-        let mut is_last = true;
-        if matches!(self.window, Span::Session { .. }) {
-            // One that closes is no longer among them.
-            if self.sessions.get(&(key, start)) == Some(&at) {
-                self.sessions.remove(&(key, start));
-            }
-            self.of_key[key as usize] -= 1;
-            is_last = self.of_key[key as usize] == 0;
-        }
-        self.free(at);
-        if is_last {
-            self.keys.remove(key, &mut self.stores.arena);
         }
         if self.there == 0 {
             self.ends.clear();
         }
     }
 
+    /// Forgets a key if its group has no parts.
+    fn remove_key(&mut self, key: u32) {
+        if self.groups.get(key as usize).is_some_and(|group| group.newest == NONE) {
+            self.keys.remove(key, &mut self.stores.arena);
+        }
+    }
+
     /// Closes windows that end at this time or before, as far as the budget goes; returns whether there are more. Rows leave in order of
-    /// end and key.
+    /// the windows' ends.
     #[inline]
     pub(super) fn close(&mut self, watermark: i64, budget: &Budget, emit: Emit<'_>) -> bool {
-        while self.is_due(watermark) {
+        while self.next_end().is_some_and(|end| end <= watermark) {
             if budget.is_spent() {
                 return true;
             }
             match self.window {
                 Span::Running => return false,
-                Span::Fixed { size, step } if size == step => self.close_tumbling(size, budget, emit),
-                Span::Fixed { size, step } => self.close_hopping(size, step, budget, emit),
-                Span::Session { gap } => self.close_sessions(watermark, gap, budget, emit),
+                Span::Fixed { size, step } => self.close_fixed(size, step, budget, emit),
+                Span::Session { gap } => self.close_session(gap, budget, emit),
             }
         }
         false
     }
 
-    fn is_due(&self, watermark: i64) -> bool {
-        !self.closing.is_empty() || self.next_end().is_some_and(|end| end <= watermark)
-    }
-
-    fn close_tumbling(&mut self, size: i64, budget: &Budget, emit: Emit<'_>) {
-        if self.closing.is_empty()
-            && let Some(WindowStep { start, first }) = self.steps.pop_front()
-        {
-            self.gather(first, start.saturating_add(size));
-            self.next_end = self.steps.front().map_or(i64::MAX, |step| step.start.saturating_add(size));
-            self.sort_closing();
+    /// Emits the session that may end first, if it does end then.
+    fn close_session(&mut self, gap: i64, budget: &Budget, emit: Emit<'_>) {
+        let Some((end, (at, stamp))) = self.ends.pop() else { return };
+        budget.spend(1);
+        let Some(&part) = self.parts.get(at as usize).filter(|part| part.stamp == stamp) else { return };
+        let actual = part.last.saturating_add(gap);
+        if actual > end {
+            return self.ends.push(actual, (at, stamp));
         }
-        self.emit_closing(budget, emit);
+        self.emit(part.key, Some(at), Some((part.start, end)), emit);
+        self.remove(at);
     }
 
-    fn close_sessions(&mut self, watermark: i64, gap: i64, budget: &Budget, emit: Emit<'_>) {
-        if self.closing.is_empty() {
-            self.gather_sessions(watermark, gap);
-        }
-        self.emit_closing(budget, emit);
-    }
-
-    /// Takes the sessions that are over from those that rows may belong to.
-    fn gather_sessions(&mut self, watermark: i64, gap: i64) {
-        while let Some(&Reverse((end, at, stamp))) = self.ends.peek()
-            && end <= watermark
-        {
-            self.ends.pop();
-            let Some(&part) = self.parts.get(at as usize).filter(|part| part.stamp == stamp) else { continue };
-            let actual = part.last.saturating_add(gap);
-            if actual <= watermark {
-                self.sessions.remove(&(part.key, part.start));
-                let prefix = prefix_of(self.group(part.key));
-                self.closing.push(Closing { end: actual, prefix, part: at, stamp });
-            } else {
-                self.ends.push(Reverse((actual, at, stamp)));
-            }
-        }
-        self.sort_closing();
-    }
-
-    /// Adds the parts of a step to those that close.
-    fn gather(&mut self, first: u32, end: i64) {
-        let mut at = first;
-        while let Some(&Part { key, next, stamp, .. }) = self.parts.get(at as usize) {
-            let prefix = prefix_of(self.group(key));
-            self.closing.push(Closing { end, prefix, part: at, stamp });
-            at = next;
-        }
-    }
-
-    /// The key of a group, from that of a part.
-    fn group(&self, number: u32) -> &[u8] {
-        group_of(&self.keys, &self.stores.arena, self.window, number)
-    }
-
-    /// Emits the parts that close, in order, and lets go of them.
-    fn emit_closing(&mut self, budget: &Budget, emit: Emit<'_>) {
-        while !budget.is_spent()
-            && let Some(Closing { end, part: at, stamp, .. }) = self.closing.pop()
-        {
-            if let Some(part) = self.parts.get(at as usize).filter(|part| part.stamp == stamp) {
-                budget.spend(1);
-                let window = (part.start, end);
-                self.emit_part(at, Some(window), emit);
-                self.remove(at);
-            }
-        }
-    }
-
-    /// By end, then by key, then by start; the first is the last.
-    fn sort_closing(&mut self) {
-        let mut closing = std::mem::take(&mut self.closing);
-        let part =
-            |closing: &Closing| self.parts.get(closing.part as usize).map_or((NONE, 0), |part| (part.key, part.start));
-        closing.sort_unstable_by(|one, other| {
-            (other.end, other.prefix).cmp(&(one.end, one.prefix)).then_with(|| {
-                let ((one_key, one_start), (other_key, other_start)) = (part(one), part(other));
-                self.group(other_key).cmp(self.group(one_key)).then(other_start.cmp(&one_start))
-            })
+    /// Goes on with the window of fixed length that closes, or begins the next.
+    fn close_fixed(&mut self, size: i64, step: i64, budget: &Budget, emit: Emit<'_>) {
+        let Closing { end, step: mut at, mut visited } = self.closing.unwrap_or_else(|| {
+            self.round = self.round.wrapping_add(1);
+            Closing { end: self.next_end, step: i64::MIN, visited: 0 }
         });
-        self.closing = closing;
-    }
-
-    fn close_hopping(&mut self, size: i64, step: i64, budget: &Budget, emit: Emit<'_>) {
-        // A window that closes goes on, also where all of its parts were forgotten and the next one ends later.
-        let end = self.closing.first().map_or(self.next_end, |closing| closing.end);
-        let start = end.saturating_sub(size);
-        if self.closing.is_empty() {
-            for number in 0..self.steps.len() {
-                let of_step = self.steps[number];
-                if of_step.start >= end {
-                    break;
-                }
-                if of_step.start >= start {
-                    self.gather(of_step.first, end);
-                }
+        let mut place = self.steps.partition_point(|step| step.start < at);
+        while let Some(WindowStep { start, groups }) = self.steps.get(place).filter(|step| step.start < end) {
+            if *start != at {
+                (at, visited) = (*start, 0);
             }
-            self.sort_closing();
-        }
-        while !self.closing.is_empty() {
+            let Some(&number) = groups.get(visited) else {
+                place += 1;
+                continue;
+            };
             if budget.is_spent() {
+                self.closing = Some(Closing { end, step: at, visited });
                 return;
             }
-            self.emit_window((start, end), budget, emit);
+            visited += 1;
+            self.visit(number, (size, step), end, budget, emit);
         }
+        self.closing = None;
         let next = end.saturating_add(step);
-        while let Some(&WindowStep { start, first }) = self.steps.front()
-            && start < next.saturating_sub(size)
-        {
-            self.steps.pop_front();
-            self.remove_all(first);
+        while self.steps.front().is_some_and(|first| first.start < next.saturating_sub(size)) {
+            self.pop_step();
         }
         self.next_end = self.steps.front().map_or(i64::MAX, |first| next.max(first.start.saturating_add(step)));
     }
 
-    fn remove_all(&mut self, first: u32) {
-        let mut at = first;
+    fn pop_step(&mut self) {
+        if let Some(WindowStep { mut groups, .. }) = self.steps.pop_front() {
+            groups.clear();
+            self.spare = groups;
+        }
+    }
+
+    /// Emits a group's row for the window that closes, if it was not yet visited, and lets go of the parts that are in no later one.
+    #[inline]
+    fn visit(&mut self, number: u32, (size, step): (i64, i64), end: i64, budget: &Budget, emit: Emit<'_>) {
+        budget.spend(1);
+        let Some(group) = self.groups.get_mut(number as usize) else { return };
+        if std::mem::replace(&mut group.round, self.round) == self.round {
+            return;
+        }
+        let (start, leave) = (end.saturating_sub(size), end.saturating_add(step).saturating_sub(size));
+        let (mut at, mut kept) = (group.newest, NONE);
+        let mut added = std::mem::take(&mut self.added);
         while let Some(part) = self.parts.get(at as usize) {
-            let next = part.next;
-            self.remove(at);
-            at = next;
+            if (start..end).contains(&part.start) {
+                added.push(at);
+            }
+            if part.start >= leave {
+                kept = at;
+            }
+            at = part.older;
         }
+        budget.spend(added.len());
+        self.emit_sum(number, &mut added, (start, end), emit);
+        self.added = added;
+        self.cut(number, kept);
     }
 
-    /// Emits a hopping window of the group that is next: its parts together.
-    fn emit_window(&mut self, window: (i64, i64), budget: &Budget, emit: Emit<'_>) {
-        let Some(first) = self.next_closing(None, budget) else { return };
-        let key = self.parts[first as usize].key;
-        let Some(second) = self.next_closing(Some(key), budget) else {
-            return self.emit_part(first, Some(window), emit);
+    /// Emits the row of a window: its parts together, the oldest first.
+    fn emit_sum(&mut self, number: u32, added: &mut Vec<u32>, window: (i64, i64), emit: Emit<'_>) {
+        match added.as_slice() {
+            [] => return,
+            [only] => self.emit(number, Some(*only), Some(window), emit),
+            _ => {
+                let mut total = std::mem::take(&mut self.total);
+                for at in added.iter().rev() {
+                    if let Some(sums) = slots_of(&mut self.sums, *at, self.slots.bytes()) {
+                        self.slots.merge(&mut total, TOTAL, sums, &mut self.stores);
+                    }
+                }
+                self.total = total;
+                self.emit(number, None, Some(window), emit);
+                self.slots.clear(&mut self.total, &mut self.stores);
+            }
+        }
+        added.clear();
+    }
+
+    /// Lets go of the parts of a group that are older than this one; all where there is none.
+    fn cut(&mut self, number: u32, kept: u32) {
+        let mut at = match self.parts.get(kept as usize) {
+            Some(kept) => kept.older,
+            None => self.groups.get(number as usize).map_or(NONE, |group| group.newest),
         };
-        let mut total = std::mem::take(&mut self.total);
-        let bytes = self.slots.bytes();
-        let (mut at, mut next) = (first, Some(second));
-        loop {
-            if let Some(sums) = slots_of(&mut self.sums, at, bytes) {
-                self.slots.merge(&mut total, TOTAL, sums, &mut self.stores);
-            }
-            let Some(behind) = next else { break };
-            (at, next) = (behind, self.next_closing(Some(key), budget));
+        if at == NONE {
+            return;
         }
-        self.emit(key, &total, Some(window), emit);
-        self.slots.clear(&mut total, &mut self.stores);
-        self.total = total;
+        self.lead(number, kept, NONE);
+        while let Some(&Part { older, .. }) = self.parts.get(at as usize) {
+            self.free(at);
+            at = older;
+        }
+        self.remove_key(number);
     }
 
-    /// The next part that closes, of the group of a key if there is one.
-    fn next_closing(&mut self, key: Option<u32>, budget: &Budget) -> Option<u32> {
-        while let Some(&Closing { part, stamp, .. }) = self.closing.last() {
-            let there = self.parts.get(part as usize).filter(|part| part.stamp == stamp).map(|part| part.key);
-            if let (Some(own), Some(key)) = (there, key)
-                && self.group(own) != self.group(key)
-            {
-                return None;
-            }
-            self.closing.pop();
-            if there.is_some() {
-                budget.spend(1);
-                return Some(part);
-            }
-        }
-        None
-    }
-
-    fn emit_part(&mut self, at: u32, window: Option<(i64, i64)>, emit: Emit<'_>) {
-        let Some(key) = self.parts.get(at as usize).map(|part| part.key) else { return };
-        let bytes = self.slots.bytes();
-        let mut total = std::mem::take(&mut self.total);
-        if let Some(sums) = slots_of(&mut self.sums, at, bytes) {
-            total.copy_from_slice(sums);
-        }
-        self.emit(key, &total, window, emit);
-        total.fill(0);
-        self.total = total;
-    }
-
-    /// Emits the row of a group.
-    fn emit(&mut self, number: u32, sums: &[u8], window: Option<(i64, i64)>, emit: Emit<'_>) {
-        let Windows { window: window_kind, columns, slots, keys, stores, row, .. } = self;
+    /// Emits the row of a group: of a part, or of the total.
+    fn emit(&mut self, number: u32, part: Option<u32>, window: Option<(i64, i64)>, emit: Emit<'_>) {
+        let Windows { columns, slots, keys, stores, row, sums, total, .. } = self;
+        let sums = match part {
+            Some(at) => slots_of(sums, at, slots.bytes()).unwrap_or_default(),
+            None => total,
+        };
         row.clear();
         let mut column = 0;
         let mut result: Result<(), EvalError> = Ok(());
@@ -593,7 +557,7 @@ impl Windows {
             column += 1;
             row.set(column - 1, value).map_err(|error| refused(&error))
         };
-        columns.values(group_of(keys, &stores.arena, *window_kind, number), |_, value| {
+        columns.values(keys.key(number, &stores.arena), |_, value| {
             if result.is_ok() {
                 result = set(row, value);
             }
@@ -608,21 +572,17 @@ impl Windows {
         emit(result);
     }
 
-    /// Forgets the oldest: of windows the part that began first, of sessions the one that ends first, of groups without windows the
+    /// Forgets the oldest: of windows a part that began first, of sessions the one that ends first, of groups without windows the
     /// one that was not used for the longest. Returns whether there was one.
     pub(super) fn forget(&mut self) -> bool {
         let at = match self.window {
-            Span::Running => match self.keys.oldest() {
-                Some(number) => {
-                    self.keys.unlink(number);
-                    self.of_key.get(number as usize).copied().unwrap_or(NONE)
-                }
-                None => NONE,
-            },
-            Span::Fixed { .. } => self.pop_of_first_step(),
-            Span::Session { .. } => self.pop_first_session(),
+            Span::Running => self.keys.oldest().map_or(NONE, |number| {
+                self.keys.unlink(number);
+                self.groups.get(number as usize).map_or(NONE, |group| group.newest)
+            }),
+            Span::Fixed { step, .. } => self.pop_of_first_step(step),
+            Span::Session { gap } => self.pop_first_session(gap),
         };
-        let at = if at == NONE { self.pop_last_closing() } else { at };
         let is_there = self.parts.get(at as usize).is_some();
         if is_there {
             self.remove(at);
@@ -631,60 +591,37 @@ impl Windows {
         is_there
     }
 
-    /// Of those that close, the one that would leave last.
-    fn pop_last_closing(&mut self) -> u32 {
-        while !self.closing.is_empty() {
-            let Closing { part, stamp, .. } = self.closing.remove(0);
-            if self.parts.get(part as usize).is_some_and(|part| part.stamp == stamp) {
-                return part;
+    fn pop_of_first_step(&mut self, step: i64) -> u32 {
+        while let Some(first) = self.steps.front_mut() {
+            let start = first.start;
+            let number = first.groups.pop();
+            if first.groups.is_empty() {
+                self.pop_step();
+                let first_end = self.steps.front().map_or(i64::MAX, |first| first.start.saturating_add(step));
+                self.next_end = if self.steps.is_empty() { i64::MAX } else { self.next_end.max(first_end) };
+            }
+            // One that has left in the window that closes is no longer there.
+            if let Some(number) = number
+                && let (_, at) = self.around(number, start)
+                && self.parts.get(at as usize).is_some_and(|part| part.start == start)
+            {
+                return at;
             }
         }
         NONE
     }
 
-    fn pop_of_first_step(&mut self) -> u32 {
-        let Some(step) = self.steps.front_mut() else { return NONE };
-        let at = step.first;
-        step.first = self.parts.get(at as usize).map_or(NONE, |part| part.next);
-        if step.first == NONE {
-            self.steps.pop_front();
-            let (size, step) = match self.window {
-                Span::Fixed { size, step } => (size, step),
-                _ => (0, 0),
-            };
-            let ends = |start: i64| start.saturating_add(if size == step { size } else { step });
-            self.next_end = self.steps.front().map_or(i64::MAX, |first| self.next_end.max(ends(first.start)));
-        }
-        at
-    }
-
-    fn pop_first_session(&mut self) -> u32 {
-        let Span::Session { gap } = self.window else { return NONE };
-        while let Some(Reverse((end, at, stamp))) = self.ends.pop() {
+    fn pop_first_session(&mut self, gap: i64) -> u32 {
+        while let Some((end, (at, stamp))) = self.ends.pop() {
             let Some(part) = self.parts.get(at as usize).filter(|part| part.stamp == stamp) else { continue };
             let actual = part.last.saturating_add(gap);
             if actual <= end {
                 return at;
             }
-            self.ends.push(Reverse((actual, at, stamp)));
+            self.ends.push(actual, (at, stamp));
         }
         NONE
     }
-}
-
-/// The key of a group: that of its parts, whose last bytes are their start where windows are of fixed length.
-fn group_of<'k>(keys: &'k Keys, arena: &'k Arena, window: Span, number: u32) -> &'k [u8] {
-    let key = keys.key(number, arena);
-    let start = if matches!(window, Span::Fixed { .. }) { START_BYTES } else { 0 };
-    key.get(..key.len().saturating_sub(start)).unwrap_or_default()
-}
-
-/// The first bytes of a key as a number: of two keys with others, the lesser one has the lesser number.
-fn prefix_of(key: &[u8]) -> u64 {
-    let mut prefix = [0; 8];
-    let len = key.len().min(8);
-    prefix[..len].copy_from_slice(&key[..len]);
-    u64::from_be_bytes(prefix)
 }
 
 #[inline]

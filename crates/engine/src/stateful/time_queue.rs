@@ -1,0 +1,86 @@
+//! What is to be looked at in order of time.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// A queue by time. What comes in order of time goes into a run, where it costs a step; a heap has what comes out of that order.
+#[derive(Debug)]
+pub(super) struct TimeQueue<T> {
+    run: VecDeque<(i64, T)>,
+    others: BinaryHeap<Reverse<(i64, T)>>,
+}
+
+impl<T: Ord> Default for TimeQueue<T> {
+    fn default() -> TimeQueue<T> {
+        TimeQueue { run: VecDeque::new(), others: BinaryHeap::new() }
+    }
+}
+
+impl<T: Copy + Ord> TimeQueue<T> {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.run.len() + self.others.len()
+    }
+
+    /// Adds one.
+    #[inline]
+    pub(super) fn push(&mut self, time: i64, what: T) {
+        if self.run.back().is_none_or(|(last, _)| *last <= time) {
+            self.run.push_back((time, what));
+        } else {
+            self.others.push(Reverse((time, what)));
+        }
+    }
+
+    /// The one of the least time.
+    #[inline]
+    pub(super) fn peek(&self) -> Option<(i64, T)> {
+        let (run, other) = (self.run.front().copied(), self.others.peek().map(|Reverse(other)| *other));
+        if self.is_run(run, other) { run } else { other }
+    }
+
+    /// Takes the one of the least time out.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<(i64, T)> {
+        let (run, other) = (self.run.front().copied(), self.others.peek().map(|Reverse(other)| *other));
+        if self.is_run(run, other) { self.run.pop_front() } else { self.others.pop().map(|Reverse(other)| other) }
+    }
+
+    /// Whether the run has the next one.
+    fn is_run(&self, run: Option<(i64, T)>, other: Option<(i64, T)>) -> bool {
+        match (run, other) {
+            (Some((run, _)), Some((other, _))) => run <= other,
+            (run, _) => run.is_some(),
+        }
+    }
+
+    /// Keeps only those for which this holds.
+    pub(super) fn retain(&mut self, mut is_kept: impl FnMut(&T) -> bool) {
+        self.run.retain(|(_, what)| is_kept(what));
+        self.others.retain(|Reverse((_, what))| is_kept(what));
+    }
+
+    /// Takes all out.
+    pub(super) fn clear(&mut self) {
+        self.run.clear();
+        self.others.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_leave_in_order_of_time_in_whatever_order_they_came() {
+        let mut queue = TimeQueue::default();
+        for (number, time) in [3, 4, 1, 9, 2, 9, 12, 4].into_iter().enumerate() {
+            queue.push(time, number);
+        }
+        assert_eq!((queue.len(), queue.peek()), (8, Some((1, 2))));
+        queue.retain(|number| *number != 3);
+        let times: Vec<i64> = std::iter::from_fn(|| queue.pop()).map(|(time, _)| time).collect();
+        assert_eq!(times, [1, 2, 3, 4, 4, 9, 12]);
+        assert_eq!(queue.peek(), None);
+    }
+}
