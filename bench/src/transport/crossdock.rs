@@ -3,7 +3,7 @@
 use super::sends::{RTT_BYTES, Sends};
 use crate::cpu::Error;
 use crate::process::say;
-use crossdock_nectarine::{DeliveryClass, Direct, Error as SessionError};
+use crossdock_nectarine::{DeliveryClass, Direct, Error as SessionError, PrivateKey};
 use serde_json::json;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -23,6 +23,11 @@ pub(super) struct Records {
     class: DeliveryClass,
 }
 
+/// The keys of the side that answers and of the one that sends: nobody else sees this loopback.
+fn keys() -> [PrivateKey; 2] {
+    [1, 2].map(|first| PrivateKey::from_random([first; 32]))
+}
+
 /// Publishes a record in a class, polling while there is no room for it.
 fn publish(session: &mut Direct, record: &[u8], format: u64, class: DeliveryClass) -> Result<(), SessionError> {
     loop {
@@ -39,13 +44,28 @@ fn publish(session: &mut Direct, record: &[u8], format: u64, class: DeliveryClas
 
 impl Records {
     pub(super) fn connect(addr: SocketAddr, is_echoed: bool, class: DeliveryClass) -> Result<Records, Error> {
-        let format = if is_echoed { ECHOED } else { COUNTED };
-        Ok(Records { session: Direct::connect(addr, PATIENCE)?, format, class })
+        Ok(Records::of(Direct::connect(addr, PATIENCE)?, is_echoed, class))
+    }
+
+    /// The same in a secure session.
+    pub(super) fn connect_secure(addr: SocketAddr, is_echoed: bool, class: DeliveryClass) -> Result<Records, Error> {
+        let [listening, dialling] = keys();
+        let session = Direct::connect_secure(addr, dialling, listening.public(), PATIENCE)?;
+        Ok(Records::of(session, is_echoed, class))
+    }
+
+    fn of(session: Direct, is_echoed: bool, class: DeliveryClass) -> Records {
+        Records { session, format: if is_echoed { ECHOED } else { COUNTED }, class }
     }
 
     /// The other side, until this one ends.
-    pub(super) fn answer() -> Result<(), Error> {
-        let mut session = Direct::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    pub(super) fn answer(is_secure: bool) -> Result<(), Error> {
+        let (addr, [listening, dialling]) = (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), keys());
+        let mut session = if is_secure {
+            Direct::listen_secure(addr, listening, &[dialling.public()])?
+        } else {
+            Direct::listen(addr)?
+        };
         say(&json!({"listen": session.local_addr().to_string()}));
         let mut arrived = 0u64;
         loop {

@@ -44,7 +44,7 @@ pub(crate) struct Options {
 }
 
 /// Cases of round trips: ours, and a plain socket of the other kind.
-const ROUND_TRIPS: [&str; 4] = ["datagram", "reliable", "request_response", "tcp_socket"];
+const ROUND_TRIPS: [&str; 5] = ["datagram", "reliable", "request_response", "secure_datagram", "tcp_socket"];
 
 /// Cases of one way, and the bytes of a message.
 const ONE_WAY: [(&str, usize); 5] = [
@@ -65,6 +65,8 @@ const FIGURES: &[Declared] = &[
     ("reliable", "rtt_us_p99", "us", Some("udp_socket")),
     ("request_response", "rtt_us_p50", "us", Some("udp_socket")),
     ("request_response", "rtt_us_p99", "us", Some("udp_socket")),
+    ("secure_datagram", "rtt_us_p50", "us", Some("udp_socket")),
+    ("secure_datagram", "rtt_us_p99", "us", Some("udp_socket")),
     ("tcp_socket", "rtt_us_p50", "us", Some("udp_socket")),
     ("tcp_socket", "rtt_us_p99", "us", Some("udp_socket")),
     ("reliable_16", "mbit_per_s", "Mbit/s", Some("tcp_socket")),
@@ -72,6 +74,7 @@ const FIGURES: &[Declared] = &[
     ("reliable_4096", "mbit_per_s", "Mbit/s", Some("tcp_socket")),
     ("reliable_65536", "mbit_per_s", "Mbit/s", Some("tcp_socket")),
     ("reliable_1048576", "mbit_per_s", "Mbit/s", Some("tcp_socket")),
+    ("secure_4096", "mbit_per_s", "Mbit/s", Some("plain")),
     ("sessions_10000", "ns_per_packet", "ns", Some("sessions_10")),
     ("broker_rtt_blocking", "rtt_us_p50", "us", Some("udp_relay")),
     ("broker_rtt_blocking", "rtt_us_p99", "us", Some("udp_relay")),
@@ -120,6 +123,13 @@ fn run_round(options: &Options, cores: Cores, table: &mut Table) -> Result<(), E
         let base = figure(&pair(cores, "tcp_socket", &send)?, "mbit_per_s")?;
         let ours = figure(&pair(cores, "reliable", &send)?, "mbit_per_s")?;
         table.push(case, "mbit_per_s", ours, Some(base));
+    }
+    if wanted("secure_4096") {
+        let milliseconds = options.milliseconds.to_string();
+        let send = ["send", "4096", &milliseconds];
+        let base = figure(&pair(cores, "reliable", &send)?, "mbit_per_s")?;
+        let ours = figure(&pair(cores, "secure_reliable", &send)?, "mbit_per_s")?;
+        table.push("secure_4096", "mbit_per_s", ours, Some(base));
     }
     if wanted("sessions_10000") {
         let (few, many) = SESSIONS;

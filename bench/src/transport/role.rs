@@ -30,6 +30,10 @@ pub(crate) enum Carrier {
     Reliable,
     /// Calls of a session
     RequestResponse,
+    /// Datagrams of a secure session
+    SecureDatagram,
+    /// Reliable records of a secure session
+    SecureReliable,
 }
 
 /// The task of a process of the benchmark.
@@ -52,7 +56,8 @@ impl Role {
                 match carrier {
                     Carrier::UdpSocket => Udp::answer(),
                     Carrier::TcpSocket => Tcp::answer(),
-                    Carrier::Datagram | Carrier::Reliable | Carrier::RequestResponse => Records::answer(),
+                    Carrier::Datagram | Carrier::Reliable | Carrier::RequestResponse => Records::answer(false),
+                    Carrier::SecureDatagram | Carrier::SecureReliable => Records::answer(true),
                 }
             }
             Role::Ping { carrier, addr, count, cpu } => {
@@ -73,6 +78,8 @@ fn connect(carrier: Carrier, addr: SocketAddr, is_echoed: bool) -> Result<Box<dy
         Carrier::TcpSocket => Box::new(Tcp::connect(addr, is_echoed)?),
         Carrier::Datagram => Box::new(Records::connect(addr, is_echoed, DeliveryClass::Datagram)?),
         Carrier::Reliable => Box::new(Records::connect(addr, is_echoed, DeliveryClass::Reliable)?),
+        Carrier::SecureDatagram => Box::new(Records::connect_secure(addr, is_echoed, DeliveryClass::Datagram)?),
+        Carrier::SecureReliable => Box::new(Records::connect_secure(addr, is_echoed, DeliveryClass::Reliable)?),
         Carrier::RequestResponse => Box::new(Called(Records::connect(addr, is_echoed, DeliveryClass::Reliable)?)),
     })
 }

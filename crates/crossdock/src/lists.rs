@@ -130,9 +130,10 @@ pub(crate) fn sessions(arguments: &List) -> Outcome {
     reports(arguments, &SESSION_COLUMNS, &sessions, empty)
 }
 
-const SESSION_COLUMNS: [Column<SessionInfo>; 7] = [
+const SESSION_COLUMNS: [Column<SessionInfo>; 8] = [
     Column::Of("peer"),
     Column::Made("uses", Side::Left, |session| uses(&session.publishes, session.subscriptions, 0)),
+    Column::Of("packet_bytes"),
     Column::Of("rtt_ns"),
     Column::Of("window_bytes"),
     Column::Of("loss"),

@@ -39,6 +39,12 @@ pub const MAX_SEGMENTS: usize = 64;
 /// Most slices that one super-packet may be joined from.
 pub const MAX_SLICES: usize = 512;
 
+/// Whether a packet was refused because the interface takes none of its length: it will not go later either.
+#[must_use]
+pub fn is_too_long(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EMSGSIZE)
+}
+
 /// One arrival: a packet, or a super-packet of `stride` bytes a packet.
 #[derive(Debug)]
 pub struct Frame {
@@ -50,6 +56,8 @@ pub struct Frame {
     pub stride: usize,
     /// The sender.
     pub from: SocketAddr,
+    /// The two bits of explicit congestion notification in its IP headers (RFC 3168); 0 where the system does not say.
+    pub ecn: u8,
 }
 
 impl Frame {
@@ -90,6 +98,15 @@ pub trait Device: Send {
     /// [`MAX_SLICES`]); else the network's. The device stays usable.
     fn send(&mut self, to: SocketAddr, slices: &[IoSlice<'_>], stride: usize) -> io::Result<Sent>;
 
+    /// Gives the packets that are sent from now on these two bits of explicit congestion notification (RFC 3168), as far as the device
+    /// can; 0, as at first, for none.
+    fn set_ecn(&mut self, _bits: u8) {}
+
+    /// These bits, as they were set last.
+    fn ecn(&self) -> u8 {
+        0
+    }
+
     /// An address at which nobody listens any more, as the network has said since the last call; `None` when it has said
     /// nothing more. Only for a device that speaks with anyone. Whoever can forge packets can forge this: believe it of this
     /// machine's own addresses, and take it for a hint of others.
@@ -97,9 +114,14 @@ pub trait Device: Send {
         None
     }
 
-    /// Length in bytes of the largest packet that goes to `to` without IP fragmentation, a multiple of 8. A longer one,
-    /// up to [`MAX_SUPER_BYTES`], also arrives, in IP fragments.
+    /// Length in bytes of the packets with which a conversation with `to` should begin, a multiple of 8: they fit the interface, and
+    /// nothing is fragmented on the way, so that a path that takes less drops them.
     fn packet_bytes(&self, to: SocketAddr) -> usize;
+
+    /// Length in bytes of the largest packet that the interface takes towards `to`, a multiple of 8.
+    fn most_packet_bytes(&self, to: SocketAddr) -> usize {
+        self.packet_bytes(to)
+    }
 
     /// To poll for readability; `None` if there is nothing to poll.
     fn as_fd(&self) -> Option<BorrowedFd<'_>>;
@@ -178,10 +200,10 @@ pub(crate) fn hand_over(
     buffer: BufferMut,
     len: usize,
     stride: usize,
-    from: SocketAddr,
+    (from, ecn): (SocketAddr, u8),
 ) -> Frame {
     counters.supers_received += 1;
     counters.packets_received += len.div_ceil(stride.max(1)) as u64;
     counters.bytes_received += len as u64;
-    Frame { buffer, len, stride, from }
+    Frame { buffer, len, stride, from, ecn }
 }

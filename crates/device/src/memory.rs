@@ -35,7 +35,8 @@ struct Direction {
 
 #[derive(Default)]
 struct Waiting {
-    arrivals: VecDeque<(Vec<u8>, usize)>,
+    /// With the stride and ECN's bits.
+    arrivals: VecDeque<(Vec<u8>, usize, u8)>,
     bytes: usize,
     /// Memory of earlier arrivals, for later ones.
     spare: Vec<Vec<u8>>,
@@ -72,6 +73,7 @@ pub struct MemoryDevice {
     inbound: Arc<Direction>,
     outbound: Arc<Direction>,
     options: MemoryOptions,
+    ecn: u8,
     counters: DeviceCounters,
 }
 
@@ -89,6 +91,7 @@ impl MemoryDevice {
             inbound: inbound.clone(),
             outbound: outbound.clone(),
             options,
+            ecn: 0,
             counters: DeviceCounters::default(),
         };
         Ok((end(at(1), at(2), &a, &b), end(at(2), at(1), &b, &a)))
@@ -105,7 +108,7 @@ impl Device for MemoryDevice {
         let way = self.inbound.clone();
         let mut waiting = way.lock();
         for _ in 0..max {
-            let Some((arrival, stride)) = waiting.arrivals.pop_front() else {
+            let Some((arrival, stride, ecn)) = waiting.arrivals.pop_front() else {
                 break;
             };
             waiting.bytes -= arrival.len();
@@ -115,7 +118,7 @@ impl Device for MemoryDevice {
             match pool.alloc(arrival.len()) {
                 Some(mut buffer) => {
                     buffer[..arrival.len()].copy_from_slice(&arrival);
-                    frames.push(hand_over(&mut self.counters, buffer, arrival.len(), stride, self.peer));
+                    frames.push(hand_over(&mut self.counters, buffer, arrival.len(), stride, (self.peer, ecn)));
                 }
                 None => self.counters.dropped_no_buffer += arrival.len().div_ceil(stride) as u64,
             }
@@ -150,14 +153,23 @@ impl Device for MemoryDevice {
         }
         waiting.bytes += bytes;
         if self.options.joins || packets == 1 {
-            waiting.arrivals.push_back((joined, stride.min(bytes)));
+            waiting.arrivals.push_back((joined, stride.min(bytes), self.ecn));
         } else {
-            waiting.arrivals.extend(joined.chunks(stride).map(|packet| (packet.to_vec(), packet.len())));
+            let ecn = self.ecn;
+            waiting.arrivals.extend(joined.chunks(stride).map(|packet| (packet.to_vec(), packet.len(), ecn)));
         }
         self.counters.supers_sent += 1;
         self.counters.packets_sent += packets as u64;
         self.counters.bytes_sent += bytes as u64;
         Ok(Sent::Done)
+    }
+
+    fn set_ecn(&mut self, bits: u8) {
+        self.ecn = bits;
+    }
+
+    fn ecn(&self) -> u8 {
+        self.ecn
     }
 
     fn packet_bytes(&self, _to: SocketAddr) -> usize {

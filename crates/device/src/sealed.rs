@@ -16,6 +16,8 @@ struct Waiting {
     to: SocketAddr,
     bytes: usize,
     stride: usize,
+    /// ECN's bits.
+    ecn: u8,
 }
 
 /// A part of a super-packet, slice by slice.
@@ -60,9 +62,13 @@ impl SealedSender {
 
     /// Sends what the device had no room for; whether there is room for it now.
     pub fn flush(&mut self, device: &mut dyn Device) -> Sent {
-        if let Some(Waiting { to, bytes, stride }) = self.waiting {
+        if let Some(Waiting { to, bytes, stride, ecn }) = self.waiting {
+            let others = device.ecn();
+            device.set_ecn(ecn);
+            let sent = device.send(to, &[IoSlice::new(&self.sealed[..bytes])], stride);
+            device.set_ecn(others);
             // Refused by the network: as good as lost on the way.
-            if let Ok(Sent::Full) = device.send(to, &[IoSlice::new(&self.sealed[..bytes])], stride) {
+            if let Ok(Sent::Full) = sent {
                 return Sent::Full;
             }
             self.waiting = None;
@@ -102,7 +108,9 @@ impl SealedSender {
                 Sent::Done => {}
                 Sent::Full if skip == 0 => return Ok(Sent::Full),
                 // Never longer than this: two envelopes' overhead is less than a part.
-                Sent::Full => self.waiting = Some(Waiting { to, bytes, stride: sealed_stride }),
+                Sent::Full => {
+                    self.waiting = Some(Waiting { to, bytes, stride: sealed_stride, ecn: device.ecn() });
+                }
             }
         }
         Ok(Sent::Done)
@@ -112,7 +120,7 @@ impl SealedSender {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MemoryDevice, MemoryOptions};
+    use crate::{Frame, MemoryDevice, MemoryOptions};
     use crossdock_mailbox::{Pool, PoolConfig};
 
     /// Eight bytes in front of each packet.
@@ -123,9 +131,14 @@ mod tests {
         Some(sealed.len())
     }
 
-    fn receive(device: &mut MemoryDevice) -> Vec<(usize, Vec<u8>)> {
+    fn frames(device: &mut MemoryDevice) -> Vec<Frame> {
         let (mut pool, mut frames) = (Pool::new(PoolConfig::default()).unwrap(), Vec::new());
         device.receive(&mut pool, &mut frames, 64).unwrap();
+        frames
+    }
+
+    fn receive(device: &mut MemoryDevice) -> Vec<(usize, Vec<u8>)> {
+        let frames = frames(device);
         let open = |packet: &[u8]| {
             assert_eq!(packet[..8], [9; 8]);
             packet[8..].to_vec()
@@ -157,6 +170,7 @@ mod tests {
         let (mut near, mut far) = MemoryDevice::pair(options).unwrap();
         let (mut sender, to) = (SealedSender::new(8), far.local_addr());
         let (first, second) = (vec![1; 64_800], vec![2; 100]);
+        near.set_ecn(2);
         assert_eq!(sender.send(&mut near, to, (&[IoSlice::new(&first)], 1440), seal).unwrap(), Sent::Done);
         let again = [IoSlice::new(&second)];
         assert_eq!(
@@ -170,8 +184,10 @@ mod tests {
         assert_eq!(sender.send(&mut near, to, (&again, 100), seal).unwrap(), Sent::Full, "the rest waits");
         assert!(sender.is_waiting() && sender.flush(&mut near) == Sent::Full);
         assert_eq!(receive(&mut far).len(), 1);
+        near.set_ecn(0);
         assert!(sender.flush(&mut near) == Sent::Done && !sender.is_waiting());
-        assert_eq!(receive(&mut far), [(1, vec![3; 680])], "it needs no other packet to go");
+        let rest = frames(&mut far);
+        assert_eq!((rest.len(), rest[0].len, rest[0].ecn), (1, 688, 2), "it needs no other packet to go");
         assert_eq!(sender.send(&mut near, to, (&again, 100), seal).unwrap(), Sent::Done);
         let got = receive(&mut far);
         assert_eq!(got.iter().map(|(_, bytes)| bytes[0]).collect::<Vec<_>>(), [2]);

@@ -14,10 +14,13 @@ use std::time::Duration;
 /// Most arrivals that one call takes.
 pub(crate) const MAX_ARRIVALS: usize = 8;
 
-/// Room for control messages, aligned as they need: a GRO segment size and a drop count take 48 bytes.
+/// Room for control messages, aligned as they need: a GRO segment size, a drop count and a traffic class take 72 bytes, a traffic
+/// class and a report over IPv6 take 88.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
-struct Control([u8; 64]);
+struct Control([u8; CONTROL_BYTES]);
+
+const CONTROL_BYTES: usize = 96;
 
 /// A socket address as the kernel writes it.
 #[derive(Clone, Copy)]
@@ -113,6 +116,8 @@ pub(crate) struct Arrived {
     pub(crate) truncated: bool,
     /// The kernel's count of packets dropped on this socket so far, if it reported one.
     pub(crate) dropped: Option<u32>,
+    /// The two bits of ECN.
+    pub(crate) ecn: u8,
 }
 
 fn empty_header() -> msghdr {
@@ -188,49 +193,74 @@ pub(crate) fn receive(
         }
         name.len = written as socklen_t;
         let len = (headers[at].msg_len as usize).min(buffers[at].len());
-        let (segment, dropped) = read_control(header);
+        let Received { segment, dropped, class } = read_control(header);
         arrived[at] = Arrived {
             len,
             stride: segment.filter(|&segment| segment > 0 && segment < len).unwrap_or(len),
             from: name.address(),
             truncated: header.msg_flags & libc::MSG_TRUNC != 0,
             dropped,
+            ecn: class & ECN_BITS,
         };
     }
     Ok(got)
 }
 
-/// The GRO segment size and the drop count among a received message's control messages.
-fn read_control(header: &msghdr) -> (Option<usize>, Option<u32>) {
-    let (mut segment, mut dropped) = (None, None);
-    // SAFETY: `header` is as recvmmsg left it, its control room still alive, `msg_controllen` the length written; the
-    // CMSG functions stay inside that.
+/// The bits of explicit congestion notification in a traffic class (RFC 3168).
+const ECN_BITS: u8 = 0b11;
+
+/// The content of a received message's control messages.
+#[derive(Default)]
+struct Received {
+    segment: Option<usize>,
+    dropped: Option<u32>,
+    class: u8,
+}
+
+/// Gives `take` the level, the kind and the data of each control message of a received message, in the kernel's order.
+fn each_control(header: &msghdr, mut take: impl FnMut(c_int, c_int, &[u8])) {
+    // SAFETY: `header` is as a receiving call left it, its control room still alive, `msg_controllen` the length written; the CMSG
+    // functions stay inside that.
     let mut at: *const cmsghdr = unsafe { libc::CMSG_FIRSTHDR(header) };
     while !at.is_null() {
-        // SAFETY: inside the control room; the data of both kinds is one 32-bit integer, read unaligned.
-        let (level, kind, value) = unsafe {
+        // SAFETY: inside the control room. The kernel states the length of what it wrote, also where the room was too short.
+        let (level, kind, data) = unsafe {
             let message = &*at;
-            let room = libc::CMSG_LEN(4) as usize;
-            let value =
-                if message.cmsg_len as usize >= room { libc::CMSG_DATA(at).cast::<u32>().read_unaligned() } else { 0 };
-            (message.cmsg_level, message.cmsg_type, value)
+            let len = (message.cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+            (message.cmsg_level, message.cmsg_type, std::slice::from_raw_parts(libc::CMSG_DATA(at), len))
         };
-        match (level, kind) {
-            (libc::SOL_UDP, libc::UDP_GRO) => segment = usize::try_from(value).ok(),
-            (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => dropped = Some(value),
-            _ => {}
-        }
+        take(level, kind, data);
         // SAFETY: as above.
         at = unsafe { libc::CMSG_NXTHDR(header, at) };
     }
-    (segment, dropped)
+}
+
+/// The 32-bit number with which the data of a control message begins.
+fn number(data: &[u8]) -> Option<u32> {
+    data.first_chunk().copied().map(u32::from_ne_bytes)
+}
+
+/// The GRO segment size, the drop count and the traffic class among a received message's control messages.
+fn read_control(header: &msghdr) -> Received {
+    let mut received = Received::default();
+    each_control(header, |level, kind, data| match (level, kind) {
+        (libc::SOL_UDP, libc::UDP_GRO) => {
+            received.segment = number(data).and_then(|segment| usize::try_from(segment).ok());
+        }
+        (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => received.dropped = number(data),
+        // One byte over IPv4, four over IPv6.
+        (libc::IPPROTO_IP, libc::IP_TOS) => received.class = data.first().copied().unwrap_or(0),
+        (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => received.class = number(data).unwrap_or(0) as u8,
+        _ => {}
+    });
+    received
 }
 
 /// Takes one report off the socket's error queue (IP_RECVERR): the error's number, and where the datagram went that met it.
 /// `None` when there is none; never blocks.
 pub(crate) fn take_error(socket: BorrowedFd<'_>) -> Option<(c_int, SocketAddr)> {
     let mut name = Name::none();
-    let mut control = Control([0; 64]);
+    let mut control = Control([0; CONTROL_BYTES]);
     let mut header = empty_header();
     header.msg_name = (&raw mut name.storage).cast();
     header.msg_namelen = mem::size_of::<sockaddr_storage>() as socklen_t;
@@ -242,18 +272,13 @@ pub(crate) fn take_error(socket: BorrowedFd<'_>) -> Option<(c_int, SocketAddr)> 
     })
     .ok()?;
     name.len = header.msg_namelen;
-    // SAFETY: `header` is as recvmsg left it, its control room still alive, `msg_controllen` the length written.
-    let message = unsafe { libc::CMSG_FIRSTHDR(&raw const header).as_ref() }?;
-    let recverr = matches!(
-        (message.cmsg_level, message.cmsg_type),
-        (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
-    );
-    // SAFETY: CMSG_LEN only computes.
-    if !recverr || (message.cmsg_len as usize) < unsafe { libc::CMSG_LEN(4) } as usize {
-        return Some((0, name.address()?));
-    }
-    // SAFETY: the message holds at least 4 bytes, as was checked; a sock_extended_err begins with the error's number.
-    let error = unsafe { libc::CMSG_DATA(message).cast::<c_int>().read_unaligned() };
+    let mut error = 0;
+    // The report is behind what the socket is to learn of each packet (IP_RECVTOS); it begins with the error's number.
+    each_control(&header, |level, kind, data| {
+        if matches!((level, kind), (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)) {
+            error = number(data).map_or(0, u32::cast_signed);
+        }
+    });
     Some((error, name.address()?))
 }
 
@@ -266,29 +291,61 @@ pub(crate) fn discard(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends one datagram, or with `segment` one super-packet that the kernel cuts; never blocks. No `to` for a connected
+/// The control messages of what is sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Options {
+    /// The length of the packets into which the kernel cuts it.
+    pub(crate) segment: Option<u16>,
+    /// The two bits of ECN, if they are not 0, and whether the packet goes over IPv6.
+    pub(crate) ecn: Option<(u8, bool)>,
+}
+
+impl Options {
+    /// Writes the control messages into `control`, and names them in `header`.
+    fn write(self, control: &mut Control, header: &mut msghdr) {
+        if self.segment.is_none() && self.ecn.is_none() {
+            return;
+        }
+        header.msg_control = (&raw mut *control).cast::<c_void>();
+        header.msg_controllen = mem::size_of::<Control>() as _;
+        let mut used = 0;
+        // SAFETY: the first control message begins the room just named, which is aligned and, for two messages of 4 bytes at most,
+        // large enough. CMSG_NXTHDR reads the length that was written before it.
+        unsafe {
+            let mut message = libc::CMSG_FIRSTHDR(&raw const *header);
+            if let Some(segment) = self.segment {
+                (*message).cmsg_level = libc::SOL_UDP;
+                (*message).cmsg_type = libc::UDP_SEGMENT;
+                (*message).cmsg_len = libc::CMSG_LEN(2) as _;
+                libc::CMSG_DATA(message).cast::<u16>().write_unaligned(segment);
+                used += libc::CMSG_SPACE(2);
+                message = libc::CMSG_NXTHDR(&raw const *header, message);
+            }
+            if let Some((bits, is_v6)) = self.ecn {
+                let (level, kind) =
+                    if is_v6 { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) } else { (libc::IPPROTO_IP, libc::IP_TOS) };
+                (*message).cmsg_level = level;
+                (*message).cmsg_type = kind;
+                (*message).cmsg_len = libc::CMSG_LEN(4) as _;
+                libc::CMSG_DATA(message).cast::<c_int>().write_unaligned(c_int::from(bits));
+                used += libc::CMSG_SPACE(4);
+            }
+        }
+        header.msg_controllen = used as _;
+    }
+}
+
+/// Sends one datagram, or with a segment one super-packet that the kernel cuts; never blocks. No `to` for a connected
 /// socket.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     to: Option<&Name>,
     slices: &[IoSlice<'_>],
-    segment: Option<u16>,
+    options: Options,
 ) -> io::Result<()> {
     let mut header = header_for(to, slices);
-    let mut control = Control([0; 64]);
-    if let Some(segment) = segment {
-        header.msg_control = (&raw mut control).cast::<c_void>();
-        // SAFETY: CMSG_SPACE only computes; 2 bytes of data need less room than `control` has.
-        header.msg_controllen = unsafe { libc::CMSG_SPACE(2) } as _;
-        // SAFETY: the first control message begins the room just named, which is aligned and large enough.
-        unsafe {
-            let message = libc::CMSG_FIRSTHDR(&raw const header);
-            (*message).cmsg_level = libc::SOL_UDP;
-            (*message).cmsg_type = libc::UDP_SEGMENT;
-            (*message).cmsg_len = libc::CMSG_LEN(2) as _;
-            libc::CMSG_DATA(message).cast::<u16>().write_unaligned(segment);
-        }
-    }
+    let mut control = Control([0; CONTROL_BYTES]);
+    options.write(&mut control, &mut header);
     retry_interrupted(|| {
         // SAFETY: name, slices and control outlive the call; sendmsg writes to none of them.
         unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) }
@@ -316,16 +373,20 @@ pub(crate) fn send_each(
     to: Option<&Name>,
     slices: &[IoSlice<'_>],
     ends: &[usize],
+    options: Options,
 ) -> io::Result<usize> {
     let mut headers = [mmsghdr { msg_hdr: empty_header(), msg_len: 0 }; crate::MAX_SEGMENTS];
     let count = ends.len().min(headers.len());
     let mut start = 0;
+    let mut control = Control([0; CONTROL_BYTES]);
     for (header, &end) in headers.iter_mut().zip(ends) {
         header.msg_hdr = header_for(to, &slices[start..end]);
+        // The same for all.
+        options.write(&mut control, &mut header.msg_hdr);
         start = end;
     }
     retry_interrupted(|| {
-        // SAFETY: `count` headers whose names and slices outlive the call; sendmmsg writes only their `msg_len`.
+        // SAFETY: `count` headers whose names, slices and control outlive the call; sendmmsg writes only their `msg_len`.
         let sent = unsafe {
             libc::sendmmsg(
                 socket.as_raw_fd(),

@@ -2,7 +2,7 @@
 //! refuses, packets go and come in batches (`sendmmsg`, `recvmmsg`).
 
 use crate::path::Paths;
-use crate::sys::{self, Arrived, MAX_ARRIVALS, Name};
+use crate::sys::{self, Arrived, MAX_ARRIVALS, Name, Options};
 use crate::{
     COPY_BYTES, Device, DeviceCounters, Frame, MAX_SEGMENTS, MAX_SLICES, MAX_SUPER_BYTES, POSTED_BYTES, Sent,
     check_super, hand_over,
@@ -16,6 +16,19 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// The errors as which a socket reports ICMP messages about packets that it has sent, besides ECONNREFUSED.
+const REPORTS: [i32; 9] = [
+    libc::EMSGSIZE,
+    libc::EHOSTUNREACH,
+    libc::ENETUNREACH,
+    libc::EHOSTDOWN,
+    libc::ENONET,
+    libc::ENOPROTOOPT,
+    libc::EOPNOTSUPP,
+    libc::EPROTO,
+    libc::EACCES,
+];
+
 /// How a socket is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpOptions {
@@ -24,7 +37,7 @@ pub struct UdpOptions {
     pub receive_buffer_bytes: usize,
     /// Send buffer asked for, in bytes; the kernel may give less (`net.core.wmem_max`). Default 4 MiB, for the same.
     pub send_buffer_bytes: usize,
-    /// Packet length in bytes towards addresses of this machine, where no network bounds it. Default 8192.
+    /// Packet length in bytes towards addresses of this machine to begin with, where no network bounds it. Default 8192.
     pub loopback_packet_bytes: usize,
     /// Use GSO and GRO where the kernel has them. Default true.
     pub offload: bool,
@@ -71,6 +84,8 @@ pub struct UdpDevice {
     /// Buffers that wait for arrivals, kept between calls.
     posted: Vec<BufferMut>,
     paths: RefCell<Paths>,
+    /// The two bits of ECN of what is sent.
+    ecn: u8,
     counters: DeviceCounters,
     /// The kernel's count of packets dropped on this socket, as far as it is known: of all devices over duplicates of it.
     dropped_kernel: Arc<AtomicU64>,
@@ -162,7 +177,12 @@ impl UdpDevice {
             .or_else(|_| sockopt::set_socket_recv_buffer_size(fd, receive))?;
         sockopt::set_socket_send_buffer_size_force(fd, send)
             .or_else(|_| sockopt::set_socket_send_buffer_size(fd, send))?;
-        allow_fragments(fd, local.is_ipv6())?;
+        forbid_fragments(fd, local.is_ipv6())?;
+        // Where the kernel does not say what came marked, packets are sent as not capable of it soon.
+        let _reads_class = sys::set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
+        if local.is_ipv6() {
+            let _reads_class = sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1);
+        }
         // Where the kernel cannot count its drops, they show up as the transport's losses only.
         let _counts_drops = sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1);
         let info = UdpInfo {
@@ -173,18 +193,18 @@ impl UdpDevice {
             send_buffer_bytes: sockopt::socket_send_buffer_size(fd)?,
         };
         if peer.is_none() {
-            // Where the kernel keeps no reports, peers that are gone are noticed by their silence only.
-            let (level, option) = if local.is_ipv6() {
-                (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
-            } else {
-                (libc::IPPROTO_IP, libc::IP_RECVERR)
-            };
-            let _keeps_reports = sys::set_option(fd, level, option, 1);
+            // Where the kernel keeps no reports, peers that are gone are noticed by their silence only. An IPv6 socket may speak IPv4
+            // too.
+            let _keeps_reports = sys::set_option(fd, libc::IPPROTO_IP, libc::IP_RECVERR, 1);
+            if local.is_ipv6() {
+                let _keeps_reports = sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1);
+            }
         }
         let posted = Vec::with_capacity(options.posted_buffers);
         let (paths, counters) = (RefCell::default(), DeviceCounters::default());
         let dropped_kernel = Arc::default();
-        Ok(UdpDevice { socket, local, peer, options, info, posted, paths, counters, dropped_kernel, reports: false })
+        let (ecn, reports) = (0, false);
+        Ok(UdpDevice { socket, local, peer, options, info, posted, paths, ecn, counters, dropped_kernel, reports })
     }
 
     /// The granted features, and whether offload is still in use.
@@ -222,7 +242,7 @@ impl UdpDevice {
         } else {
             buffer[..len].copy_from_slice(&posted[..len]);
         }
-        Some(hand_over(&mut self.counters, buffer, len, stride, from))
+        Some(hand_over(&mut self.counters, buffer, len, stride, (from, arrived.ecn)))
     }
 
     /// Takes one arrival off the socket that there is no buffer for at all.
@@ -233,12 +253,28 @@ impl UdpDevice {
         Ok(())
     }
 
-    /// Whether an error is only the word, on a socket that speaks with anyone, that some earlier packet met nobody: the call
-    /// has done nothing yet and is to be made again. The report waits in the error queue.
+    /// Whether an error may be a report of the network (ICMP) about some earlier packet: the call has done nothing yet then, and is
+    /// to be made again. On a socket that speaks with anyone the report also waits in the error queue; a socket with one peer passes
+    /// on that this peer has gone.
     fn is_report(&mut self, error: &io::Error) -> bool {
-        let report = self.peer.is_none() && error.kind() == io::ErrorKind::ConnectionRefused;
-        self.reports |= report;
+        let is_anyones = self.peer.is_none();
+        let report = match error.raw_os_error() {
+            Some(libc::ECONNREFUSED) => is_anyones,
+            error => error.is_some_and(|error| REPORTS.contains(&error)),
+        };
+        self.reports |= report && is_anyones;
         report
+    }
+
+    /// Makes a call that sends, and makes it again if it has met a report about an earlier packet.
+    fn call<T>(&mut self, send: impl Fn(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
+        self.counters.send_calls += 1;
+        let sent = send(self.socket.as_fd());
+        if sent.as_ref().is_err_and(|error| self.is_report(error)) {
+            self.counters.send_calls += 1;
+            return send(self.socket.as_fd());
+        }
+        sent
     }
 
     fn name_of(&self, to: SocketAddr) -> io::Result<Option<Name>> {
@@ -253,6 +289,12 @@ impl UdpDevice {
         }
     }
 
+    /// The control messages of what goes to `to`. An IPv6 socket speaks IPv4 with mapped addresses.
+    fn sending(&self, to: SocketAddr, segment: Option<u16>) -> Options {
+        let is_v6 = matches!(to.ip().to_canonical(), IpAddr::V6(_));
+        Options { segment, ecn: (self.ecn != 0).then_some((self.ecn, is_v6)) }
+    }
+
     /// Sends `packets` packets the best way there is. Returns how many went.
     fn send_once(
         &mut self,
@@ -263,18 +305,25 @@ impl UdpDevice {
         packets: usize,
     ) -> io::Result<usize> {
         if packets == 1 {
-            self.counters.send_calls += 1;
-            return sys::send(self.socket.as_fd(), name, slices, None).map(|()| 1);
+            let options = self.sending(to, None);
+            return self.call(|socket| sys::send(socket, name, slices, options)).map(|()| 1);
         }
         if self.send_cut(to, name, slices, stride)? {
             return Ok(packets);
         }
         self.counters.supers_split += 1;
-        self.send_split(name, slices, stride)
+        self.send_split(to, name, slices, stride)
     }
 
     /// Sends packet by packet, a system call for up to [`MAX_SEGMENTS`] of them. Returns how many went.
-    fn send_split(&mut self, name: Option<&Name>, slices: &[IoSlice<'_>], stride: usize) -> io::Result<usize> {
+    fn send_split(
+        &mut self,
+        to: SocketAddr,
+        name: Option<&Name>,
+        slices: &[IoSlice<'_>],
+        stride: usize,
+    ) -> io::Result<usize> {
+        let options = self.sending(to, None);
         let mut pieces = [IoSlice::new(&[]); MAX_SLICES + MAX_SEGMENTS];
         let mut ends = [0usize; MAX_SEGMENTS];
         let (mut piece, mut packet, mut room) = (0, 0, stride);
@@ -300,8 +349,8 @@ impl UdpDevice {
             for (shifted, end) in shifted.iter_mut().zip(&ends[sent..=packet]) {
                 *shifted = end - start;
             }
-            self.counters.send_calls += 1;
-            match sys::send_each(self.socket.as_fd(), name, &pieces[start..], &shifted[..=packet - sent]) {
+            let (pieces, ends) = (&pieces[start..], &shifted[..=packet - sent]);
+            match self.call(|socket| sys::send_each(socket, name, pieces, ends, options)) {
                 Ok(count) => sent += count,
                 Err(_) if sent > 0 => break,
                 Err(error) => return Err(error),
@@ -324,8 +373,8 @@ impl UdpDevice {
         if !self.info.cuts_in_kernel || stride > self.paths.get_mut().limit(to).payload_bytes {
             return Ok(false);
         }
-        self.counters.send_calls += 1;
-        let error = match sys::send(self.socket.as_fd(), name, slices, Some(segment)) {
+        let options = self.sending(to, Some(segment));
+        let error = match self.call(|socket| sys::send(socket, name, slices, options)) {
             Ok(()) => return Ok(true),
             Err(error) => error,
         };
@@ -406,11 +455,7 @@ impl Device for UdpDevice {
     fn send(&mut self, to: SocketAddr, slices: &[IoSlice<'_>], stride: usize) -> io::Result<Sent> {
         let (bytes, packets) = check_super(slices, stride)?;
         let name = self.name_of(to)?;
-        let mut sent = self.send_once(to, name.as_ref(), slices, stride, packets);
-        if sent.as_ref().is_err_and(|error| self.is_report(error)) {
-            sent = self.send_once(to, name.as_ref(), slices, stride, packets);
-        }
-        match sent {
+        match self.send_once(to, name.as_ref(), slices, stride, packets) {
             Ok(sent) => {
                 self.counters.supers_sent += 1;
                 self.counters.packets_sent += sent as u64;
@@ -430,10 +475,22 @@ impl Device for UdpDevice {
         }
     }
 
+    fn set_ecn(&mut self, bits: u8) {
+        self.ecn = bits;
+    }
+
+    fn ecn(&self) -> u8 {
+        self.ecn
+    }
+
     fn packet_bytes(&self, to: SocketAddr) -> usize {
         let limit = self.paths.borrow_mut().limit(to);
-        let bytes = if limit.is_local { self.options.loopback_packet_bytes } else { limit.payload_bytes };
-        bytes & !7
+        let most = if limit.is_local { self.options.loopback_packet_bytes } else { usize::MAX };
+        most.min(limit.payload_bytes) & !7
+    }
+
+    fn most_packet_bytes(&self, to: SocketAddr) -> usize {
+        self.paths.borrow_mut().limit(to).payload_bytes & !7
     }
 
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -456,11 +513,12 @@ impl std::fmt::Debug for UdpDevice {
     }
 }
 
-/// Lets packets longer than the path's MTU cross it in IP fragments, as the largest messages must.
-fn allow_fragments(fd: BorrowedFd<'_>, v6: bool) -> io::Result<()> {
+/// Has packets cross the path whole or not at all (the don't-fragment bit), and the kernel believe nobody about what it takes but its
+/// own interface: whoever can forge a report could make it narrow (RFC 8899, 4.5).
+fn forbid_fragments(fd: BorrowedFd<'_>, v6: bool) -> io::Result<()> {
     // An IPv6 socket may speak IPv4 too (mapped addresses); the IPv4 option then holds for that.
-    let v4 = sockopt::set_ip_mtu_discover(fd, sockopt::Ipv4PathMtuDiscovery::DONT);
-    if v6 { Ok(sockopt::set_ipv6_mtu_discover(fd, sockopt::Ipv6PathMtuDiscovery::DONT)?) } else { Ok(v4?) }
+    let v4 = sockopt::set_ip_mtu_discover(fd, sockopt::Ipv4PathMtuDiscovery::PROBE);
+    if v6 { Ok(sockopt::set_ipv6_mtu_discover(fd, sockopt::Ipv6PathMtuDiscovery::PROBE)?) } else { Ok(v4?) }
 }
 
 /// A socket bound to `addr`, beside others that share the port if this one does.

@@ -68,7 +68,10 @@ impl Pair {
 }
 
 fn whole_packets_of_every_length(pair: &mut Pair) {
-    for len in [1, 2, 7, 8, 511, 512, 513, 1472, 8192, 16 << 10, (16 << 10) + 1, 40_000, MAX_SUPER_BYTES] {
+    let to = pair.b.local_addr();
+    // Over IPv6 the loopback interface takes a little less, and nothing is fragmented.
+    let longest = if to.is_ipv6() { pair.a.most_packet_bytes(to) } else { MAX_SUPER_BYTES };
+    for len in [1, 2, 7, 8, 511, 512, 513, 1472, 8192, 16 << 10, (16 << 10) + 1, 40_000, longest] {
         let bytes = pattern(len, len);
         pair.send(&bytes, len);
         assert_eq!(pair.packets(1), [bytes], "a packet of {len} bytes");

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test that fails may panic, and one that is skipped says so
 
-use crossdock_device::{Device, Interest, MAX_SUPER_BYTES, Poller, Sent, UdpDevice, UdpOptions};
+use crossdock_device::{Device, Interest, MAX_SUPER_BYTES, Poller, Sent, UdpDevice, UdpOptions, is_too_long};
 use crossdock_mailbox::{Pool, PoolConfig};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::io::IoSlice;
@@ -118,11 +118,13 @@ fn cross_narrow(wire: &Wire, any: &str, target: &str, expected: usize, offload: 
     cross(&mut left, &mut right, to, &pattern(stride * 44 - 300), stride);
     assert_eq!(left.counters().supers_split, u64::from(!offload));
     assert_eq!(right.counters().packets_received, 44);
-    // A packet longer than the wire's MTU crosses in fragments, alone or among others.
-    cross(&mut left, &mut right, to, &pattern(MAX_SUPER_BYTES), MAX_SUPER_BYTES);
-    cross(&mut left, &mut right, to, &pattern(40_000), 8192);
+    // A packet longer than the wire's MTU is refused, alone or among others: nothing is fragmented.
+    for (len, stride) in [(MAX_SUPER_BYTES, MAX_SUPER_BYTES), (40_000, 8192)] {
+        let refused = left.send(to, &[IoSlice::new(&pattern(len))], stride).unwrap_err();
+        assert!(is_too_long(&refused), "{refused}");
+    }
     let counters = left.counters();
-    assert_eq!((counters.fallbacks, counters.errors), (0, 0), "a narrow path is no reason to give offload up");
+    assert_eq!((counters.fallbacks, counters.errors), (0, 2), "a narrow path is no reason to give offload up");
     assert_eq!(counters.supers_split, if offload { 1 } else { 2 });
     assert_eq!(left.info().cuts_in_kernel, offload);
 }
@@ -157,11 +159,58 @@ fn a_path_that_narrows_is_noticed() {
         assert_eq!(left.packet_bytes(to), 8968);
         cross(&mut left, &mut right, to, &pattern(60_000), 8968);
         ip(&format!("-n {} link set va mtu 1500", wire.left)).unwrap();
-        cross(&mut left, &mut right, to, &pattern(60_000), 8968);
+        let refused = left.send(to, &[IoSlice::new(&pattern(60_000))], 8968).unwrap_err();
+        assert!(is_too_long(&refused), "{refused}");
         assert_eq!(left.packet_bytes(to), 1472, "asked anew");
         cross(&mut left, &mut right, to, &pattern(60_000), 1472);
         assert_eq!((left.counters().fallbacks, left.counters().supers_split), (0, 1));
     });
+}
+
+/// A router says that its next link is narrower. The calls that come after the packet, which are about others, do not fail for that,
+/// offload stays, and nothing is left to poll.
+#[test]
+fn a_report_of_a_narrow_link_spoils_no_later_call() {
+    on_a_wire(1500, |wire| {
+        ip(&format!("-n {} link add vc mtu 1300 type veth peer name vd mtu 1300", wire.right)).unwrap();
+        ip(&format!("-n {} addr add 10.78.0.1/24 dev vc", wire.right)).unwrap();
+        ip(&format!("-n {} link set vc up", wire.right)).unwrap();
+        ip(&format!("-n {} link set vd up", wire.right)).unwrap();
+        ip(&format!("-n {} route add 10.78.0.0/24 via 10.77.0.2", wire.left)).unwrap();
+        Wire::within(&wire.right, || std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")).unwrap();
+        for offload in [true, false] {
+            let options = UdpOptions { offload, ..UdpOptions::default() };
+            let beyond: SocketAddr = "10.78.0.9:9".parse().unwrap();
+            let mut right = wire.bind_right("0.0.0.0:0", &options);
+            let near = SocketAddr::new([10, 77, 0, 2].into(), right.local_addr().port());
+            let mut anyones = bind("0.0.0.0:0", &options);
+            report_and_go_on(&mut anyones, beyond, |left| {
+                cross(left, &mut right, near, &pattern(60_000), 1472);
+            });
+            report_and_go_on(&mut UdpDevice::connect(beyond, options).unwrap(), beyond, |left| {
+                assert_eq!(left.send(beyond, &[IoSlice::new(&pattern(60_000))], 1200).unwrap(), Sent::Done);
+            });
+        }
+    });
+}
+
+/// Sends a packet that is too long for a link behind the first, and goes on, with a packet or with a look for what has come.
+fn report_and_go_on(left: &mut UdpDevice, beyond: SocketAddr, mut go_on: impl FnMut(&mut UdpDevice)) {
+    let (mut poller, mut pool) = (Poller::new().unwrap(), Pool::new(PoolConfig::default()).unwrap());
+    poller.add(left.as_fd().unwrap(), 1).unwrap();
+    let cuts = left.info().cuts_in_kernel;
+    for sends in [true, false] {
+        assert_eq!(left.send(beyond, &[IoSlice::new(&pattern(1472))], 1472).unwrap(), Sent::Done);
+        assert_eq!(poller.wait(Some(Duration::from_secs(10))).unwrap(), [1], "the router answers");
+        if sends {
+            go_on(left);
+        } else {
+            assert_eq!(left.receive(&mut pool, &mut Vec::new(), 8).unwrap(), 0);
+        }
+        assert_eq!(left.refused(), None, "nobody has gone");
+        assert!(poller.wait(Some(Duration::ZERO)).unwrap().is_empty());
+    }
+    assert_eq!((left.info().cuts_in_kernel, left.counters().fallbacks, left.counters().errors), (cuts, 0, 0));
 }
 
 /// A slow interface and a small send buffer: the device says it is full, and later that it is writable again.

@@ -204,9 +204,12 @@ fn drops_of_the_kernel_are_reported() {
 
 #[test]
 fn a_bound_device_learns_which_peer_has_gone_and_still_speaks_with_the_others() {
-    for ip in ["127.0.0.1", "::1"] {
+    for (own, ip) in [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "::1"), ("::", "127.0.0.1")] {
         let at = SocketAddr::new(ip.parse().unwrap(), 0);
-        let mut device = UdpDevice::bind(at, UdpOptions::default()).unwrap();
+        let own = SocketAddr::new(own.parse().unwrap(), 0);
+        let mut device = UdpDevice::bind(own, UdpOptions::default()).unwrap();
+        // The bits of each packet come with its report.
+        device.set_ecn(0b10);
         let gone = std::net::UdpSocket::bind(at).unwrap().local_addr().unwrap();
         let other = std::net::UdpSocket::bind(at).unwrap();
         assert_eq!(device.refused(), None);
@@ -333,4 +336,31 @@ fn two_devices_over_one_socket_take_each_packet_once_and_count_each_drop_once() 
     assert!(dropped > 0 && received < sent);
     assert_eq!(dropped + received, sent);
     assert_eq!(devices[0].receive(&mut pool, &mut Vec::new(), 8).unwrap(), 0);
+}
+
+#[test]
+fn the_bits_of_congestion_notification_come_as_they_were_sent() {
+    for (here, there) in [("127.0.0.1:0", "127.0.0.1:0"), ("[::1]:0", "[::1]:0"), ("[::]:0", "127.0.0.1:0")] {
+        for offload in [true, false] {
+            let options = UdpOptions { offload, ..UdpOptions::default() };
+            let (mut from, mut to) = (bind(here, options.clone()), bind(there, options));
+            let addr = to.local_addr();
+            let mut pool = Pool::new(PoolConfig::default()).unwrap();
+            let mut poller = Poller::new().unwrap();
+            poller.add(to.as_fd().unwrap(), 1).unwrap();
+            for bits in [0b10, 0, 0b11] {
+                from.set_ecn(bits);
+                assert_eq!(from.ecn(), bits);
+                assert_eq!(from.send(addr, &[IoSlice::new(&[7; 3000])], 1000).unwrap(), Sent::Done);
+                let (mut frames, mut packets) = (Vec::new(), 0);
+                while packets < 3 {
+                    assert_eq!(poller.wait(Some(Duration::from_secs(10))).unwrap(), [1], "something should arrive");
+                    frames.clear();
+                    to.receive(&mut pool, &mut frames, 8).unwrap();
+                    assert!(frames.iter().all(|frame| frame.ecn == bits), "{here} {offload}: {frames:?}");
+                    packets += frames.iter().map(|frame| frame.packets().len()).sum::<usize>();
+                }
+            }
+        }
+    }
 }

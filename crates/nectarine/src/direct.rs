@@ -10,14 +10,16 @@ use crate::incoming::{Arrived, Bytes, Heard};
 use crate::link::MAX_PAYLOAD_BYTES;
 use crate::node::rpc::header::{HEADER_BYTES, Header as CallHeader, MessageKind};
 use crate::outgoing::{Message, Outgoing, PacketBuffer};
-use crate::settings::DeliveryClass;
+use crate::settings::{Clients, DeliveryClass, Keys};
 use crossdock_device::Idler;
 use crossdock_format::record_len;
 use crossdock_transport::header::PayloadSpan;
 use crossdock_transport::pieces::Joined;
+use crossdock_transport::secure::{Authorized, PrivateKey, PublicKey};
 use crossdock_transport::{Joiner, MAX_MESSAGE_BYTES, PacketKind, Piece, PieceError, SuperPacket};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Requests that wait to be served, and replies that wait to be taken, at most; further ones are dropped, as if their deadline had
@@ -31,7 +33,8 @@ const MOST_DATAGRAMS: usize = 64;
 /// A session with another program over UDP packets, without a daemon: reliable records in order, datagrams, and calls. Nothing happens
 /// between two calls of [`Direct::turn`], which never blocks: it is for a loop that polls.
 ///
-/// Only the first program that dials a listening one gets a session. The packets are neither encrypted nor authenticated.
+/// Only the first program that dials a listening one gets a session. The packets are neither encrypted nor authenticated, unless both
+/// programs have keys ([`Direct::listen_secure`]).
 ///
 /// # Examples
 /// ```no_run
@@ -119,7 +122,17 @@ impl Direct {
     /// # Errors
     /// The system refuses the socket or memory.
     pub fn listen(addr: SocketAddr) -> Result<Direct, Error> {
-        Ok(Direct::over(Udp::listen(addr)?.polled(), Instant::now()))
+        Ok(Direct::over(Udp::listen(addr, None)?.polled(), Instant::now()))
+    }
+
+    /// The same with a program that has one of the keys of `clients`, in a secure session; `private` is this program's key.
+    ///
+    /// # Errors
+    /// The system refuses the socket or memory, or has no random bytes.
+    pub fn listen_secure(addr: SocketAddr, private: PrivateKey, clients: &[PublicKey]) -> Result<Direct, Error> {
+        let authorized = clients.iter().map(|key| Authorized { key: *key, name: "".into() });
+        let clients = Clients { private, authorized: Arc::new(authorized.collect()) };
+        Ok(Direct::over(Udp::listen(addr, Some(&clients))?.polled(), Instant::now()))
     }
 
     /// Dials a program, again and again until it answers.
@@ -127,8 +140,25 @@ impl Direct {
     /// # Errors
     /// None answers within `timeout`; the system refuses the socket or memory.
     pub fn connect(addr: SocketAddr, timeout: Duration) -> Result<Direct, Error> {
+        Direct::dial(addr, None, timeout)
+    }
+
+    /// The same in a secure session; `private` is this program's key, and `peer` the other one's.
+    ///
+    /// # Errors
+    /// As [`Direct::connect`]: also where the other program has another key, or has not been given this one's.
+    pub fn connect_secure(
+        addr: SocketAddr,
+        private: PrivateKey,
+        peer: PublicKey,
+        timeout: Duration,
+    ) -> Result<Direct, Error> {
+        Direct::dial(addr, Some(&Keys { private, daemon: peer }), timeout)
+    }
+
+    fn dial(addr: SocketAddr, keys: Option<&Keys>, timeout: Duration) -> Result<Direct, Error> {
         let started = Instant::now();
-        let mut direct = Direct::over(Udp::open(addr, false, None, 0)?.polled(), started);
+        let mut direct = Direct::over(Udp::open(addr, false, keys, 0)?.polled(), started);
         while !direct.is_up {
             match direct.turn() {
                 Err(Error::Lost { .. }) if started.elapsed() < timeout => {
@@ -138,7 +168,8 @@ impl Direct {
                 turned => turned?,
             }
             if started.elapsed() >= timeout {
-                return Err(Error::Lost { addr: addr.to_string(), reason: "no answer".to_owned() });
+                let reason = direct.udp.refusal().map_or_else(|| "no answer".to_owned(), |(why, _)| why);
+                return Err(Error::Lost { addr: addr.to_string(), reason });
             }
         }
         Ok(direct)
@@ -468,6 +499,51 @@ mod tests {
             here.is_up()
         });
         (here, dialling.join().unwrap())
+    }
+
+    fn key(first: u8) -> PrivateKey {
+        PrivateKey::from_random([first; 32])
+    }
+
+    #[test]
+    fn programs_with_keys_speak_with_one_another_and_with_nobody_else() {
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let mut here = Direct::listen_secure(local, key(1), &[key(2).public()]).unwrap();
+        let (addr, patience) = (here.local_addr(), Duration::from_millis(500));
+        let refused = |dial: fn(SocketAddr, Duration) -> Result<Direct, Error>, here: &mut Direct| {
+            let dialling = std::thread::spawn(move || dial(addr, patience).err().map(|error| error.to_string()));
+            while !dialling.is_finished() {
+                here.turn().unwrap();
+            }
+            assert!(!here.is_up());
+            dialling.join().unwrap().unwrap()
+        };
+        refused(Direct::connect, &mut here);
+        let unknown = refused(|addr, time| Direct::connect_secure(addr, key(3), key(1).public(), time), &mut here);
+        assert!(unknown.contains("has not authorised"), "{unknown}");
+        refused(|addr, time| Direct::connect_secure(addr, key(2), key(4).public(), time), &mut here);
+        let dialling = std::thread::spawn(move || {
+            Direct::connect_secure(addr, key(2), key(1).public(), Duration::from_secs(20)).unwrap()
+        });
+        eventually("the session stands", || {
+            here.turn().unwrap();
+            here.is_up()
+        });
+        let mut there = dialling.join().unwrap();
+        let sent = [record(1, 64), record(2, 4096), record(3, 65_304), record(4, 1 << 20)];
+        let (mut next, mut came) = (0, Vec::new());
+        eventually("all records come", || {
+            while next < sent.len() && there.publish(&sent[next], 7).unwrap() {
+                next += 1;
+            }
+            there.turn().unwrap();
+            here.turn().unwrap();
+            while let Some(records) = here.next_records() {
+                came.extend(records.bytes().map(<[u8]>::to_vec));
+            }
+            came.len() == sent.len()
+        });
+        assert!(came == sent);
     }
 
     /// A record of that length, as far as the session looks into it.

@@ -112,5 +112,5 @@ pub(crate) enum Answer {
     /// The side of a mailbox that was asked for is open.
     Opened(Opened),
     /// Where the node is that was asked for.
-    Node { address: String, name: String },
+    Node { address: String, name: String, key: Option<String> },
 }

@@ -646,7 +646,7 @@ impl Link {
                 self.inbox.push_back(Incoming::Opened(opened));
                 (id, Ok(Answer::Opened(opened)))
             }
-            Reply::Node { id, address, name } => (id, Ok(Answer::Node { address, name })),
+            Reply::Node { id, address, name, key } => (id, Ok(Answer::Node { address, name, key })),
             Reply::Refused { id, refusal } => (id, Err(Error::from(refusal))),
         };
         match result {

@@ -24,7 +24,7 @@ use crossdock_mailbox::{ConditionAddress, SyncAddress};
 use crossdock_transport::{Implementation, Request, Side};
 use local::{Local, LocalReader, LocalWriter};
 use remote::{RemoteReader, RemoteWriter};
-use session::NodeSession;
+use session::{Found, NodeSession};
 use std::sync::Arc;
 
 /// Sets up a [`Node`].
@@ -91,7 +91,7 @@ impl Node {
         if let Some(name) = self.session.name.get() {
             return Ok(name);
         }
-        let (_, name) = self.session.find("")?;
+        let Found { name, .. } = self.session.find("")?;
         Ok(self.session.name.get_or_init(|| name))
     }
 
@@ -103,13 +103,16 @@ impl Node {
         if name.is_empty() || name == self.name()? {
             return Ok(self.clone());
         }
-        let (addr, name) = self.session.find(name)?;
+        let Found { address: addr, name, key } = self.session.find(name)?;
         // How this node was to be reached says nothing of another one, but that packets were wanted.
         let transport = match self.session.settings.transport {
             Transport::Shm => Transport::Auto,
             transport => transport,
         };
-        let settings = Settings { addr, transport, ..self.session.settings.clone() };
+        let mut settings = Settings { addr, transport, ..self.session.settings.clone() };
+        if let (Some(keys), Some(key)) = (&mut settings.keys, key) {
+            keys.daemon = key;
+        }
         let node = NodeBuilder { settings }.connect()?;
         // Another name for the same node would be its daemon's to say; this one is what it was asked for by.
         node.session.name.get_or_init(|| name);

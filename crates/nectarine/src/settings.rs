@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crossdock_mailbox::attach::{AttachAddr, candidates};
-use crossdock_transport::secure::{PrivateKey, PublicKey};
+use crossdock_transport::secure::{AuthorizedKeys, PrivateKey, PublicKey};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +59,15 @@ pub(crate) struct Keys {
     pub(crate) private: PrivateKey,
     /// The daemon's.
     pub(crate) daemon: PublicKey,
+}
+
+/// The keys of a program that waits for another one.
+#[derive(Clone, Debug)]
+pub(crate) struct Clients {
+    /// Its own.
+    pub(crate) private: PrivateKey,
+    /// Of those that may dial it.
+    pub(crate) authorized: Arc<AuthorizedKeys>,
 }
 
 /// The delivery of records on their way to the daemon.

@@ -12,7 +12,7 @@ use crossdock_mailbox::host::HostConfig;
 use crossdock_transport::MAX_MESSAGE_BYTES;
 use crossdock_transport::control::{Overflow, Unreadable};
 use crossdock_transport::credit::{MAX_WINDOW_BYTES, WINDOW_BYTES};
-use crossdock_transport::secure::{AuthorizedKeys, PrivateKey};
+use crossdock_transport::secure::{AuthorizedKeys, PrivateKey, PublicKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,6 +22,17 @@ use values::{
     allowed, auto_or_attach, auto_or_packet, domains, none_or_cpu, none_or_mbit, none_or_nice, off_or_path,
     perhaps_name, within, zero_or_rate,
 };
+
+/// Another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeAddress {
+    /// Its name.
+    pub name: String,
+    /// The address that its daemon receives on.
+    pub address: SocketAddr,
+    /// Its daemon's public key; absent where it has none, or is one that the clients know.
+    pub key: Option<PublicKey>,
+}
 
 /// Settings of a context. The bounds add up to its memory: all buffers (`buffer_bytes`), a few KiB a session for what
 /// is in flight, the tables, and the segments that attached clients share (see [`HostConfig`]). A setting that has a
@@ -82,10 +93,14 @@ pub struct ContextConfig {
     /// A peer that was silent for so long, though asked, is gone. In ms.
     #[serde(deserialize_with = "within::<_, u32, 100, 86_400_000>")]
     pub idle_timeout_ms: u32,
-    /// Largest packet in bytes, header included; what the path takes without fragmentation when absent.
+    /// Length of the packets with which a session begins, in bytes, header included; what the interface takes when absent.
     #[serde(deserialize_with = "auto_or_packet")]
     pub packet_bytes: Option<u32>,
-    /// Largest packet in bytes on the loopback interface.
+    /// The longest packet that a session tries whether its path takes it, in bytes; when absent `packet_bytes`, and without that what
+    /// the interface takes.
+    #[serde(deserialize_with = "auto_or_packet")]
+    pub max_packet_bytes: Option<u32>,
+    /// Length of the packets with which a session begins on the loopback interface, in bytes.
     #[serde(deserialize_with = "within::<_, u32, 512, 65_000>")]
     pub loopback_packet_bytes: u32,
     /// Whether super-packets may be used (UDP GSO and GRO).
@@ -107,9 +122,9 @@ pub struct ContextConfig {
     /// The name by which other machines call this one's mailboxes (`node/mailbox`); the host's name when empty.
     #[serde(skip)]
     pub node: String,
-    /// Other nodes: their names, and the addresses that their daemons receive on.
+    /// Other nodes.
     #[serde(skip)]
-    pub nodes: Vec<(String, SocketAddr)>,
+    pub nodes: Vec<NodeAddress>,
     /// The policy for processes that attach by shared memory.
     #[serde(skip)]
     pub attach: AttachConfig,
@@ -477,6 +492,7 @@ impl Default for ContextConfig {
             spin_us: 100,
             idle_timeout_ms: 10_000,
             packet_bytes: None,
+            max_packet_bytes: None,
             loopback_packet_bytes: 8184,
             gso: true,
             pin_cpu: None,

@@ -90,9 +90,11 @@ pub(crate) enum DropReason {
     /// Datagrams for which there is no room: a subscriber of their stream holds publishers back, or a request of their session
     /// is not carried out yet.
     DatagramRefused,
+    /// Packets in parts, some of whose parts did not come.
+    PartsMissing,
 }
 
-const NAMES: [&str; 40] = [
+const NAMES: [&str; 41] = [
     "packet_short",
     "packet_version",
     "packet_kind",
@@ -133,6 +135,7 @@ const NAMES: [&str; 40] = [
     "handshake_unknown_key",
     "handshake_limit",
     "packet_datagram_refused",
+    "packet_parts_missing",
 ];
 
 /// The traffic of attached clients.
@@ -257,7 +260,7 @@ mod tests {
         let mut counters = Counters::default();
         counters.drop(DropReason::PacketShort, 1);
         counters.drop(DropReason::QueryFailed, 2);
-        assert_eq!(DropReason::DatagramRefused as usize, NAMES.len() - 1);
+        assert_eq!(DropReason::PartsMissing as usize, NAMES.len() - 1);
         assert_eq!(counters.dropped(), [("packet_short".to_owned(), 1), ("record_query_failed".to_owned(), 2)]);
     }
 }

@@ -26,6 +26,13 @@ impl Context {
             self.remove_peer(other, "replaced", None);
         }
         let Some(frame) = frame else { return };
+        self.take_packets(frame);
+        while let Some(whole) = self.net.next_whole() {
+            self.take_packets(whole);
+        }
+    }
+
+    fn take_packets(&mut self, frame: Received) {
         let packets = self.net.walk(&frame);
         let Received { ref buffer, stride, from, .. } = frame;
         for run in &packets.runs {
@@ -44,6 +51,9 @@ impl Context {
                 PacketKind::Hello => self.take_hello(payload, from),
                 PacketKind::Ack => self.take_ack(&run.header, payload, from),
                 PacketKind::Ping => self.net.take_ping(&run.header, from),
+                PacketKind::Probe => self.net.take_probe(&run.header, from),
+                PacketKind::Probed => self.net.take_probed(&run.header, from),
+                PacketKind::Part => self.net.take_part(&run.header, payload, from),
                 PacketKind::Close => {
                     if let Some(key) = self.net.heard(&run.header, from) {
                         self.end_session(key, "closed");

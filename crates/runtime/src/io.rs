@@ -47,6 +47,8 @@ pub(crate) struct Received {
     /// Bytes from one packet to the next.
     pub(crate) stride: usize,
     pub(crate) from: SocketAddr,
+    /// ECN's bits.
+    pub(crate) ecn: u8,
 }
 
 /// An object that is handed over to another context.
@@ -59,8 +61,8 @@ pub(crate) enum Handed {
 
 impl From<Frame> for Received {
     fn from(frame: Frame) -> Received {
-        let Frame { buffer, len, stride, from } = frame;
-        Received { buffer: buffer.freeze(), len, stride, from }
+        let Frame { buffer, len, stride, from, ecn } = frame;
+        Received { buffer: buffer.freeze(), len, stride, from, ecn }
     }
 }
 
@@ -128,7 +130,7 @@ mod tests {
             let mut buffer = pool.alloc(512).unwrap();
             buffer[0] = first;
             let from = SocketAddr::from(([127, 0, 0, 1], 7));
-            Handed::Frame(Received::from(Frame { buffer, len: 1, stride: 1, from }))
+            Handed::Frame(Received::from(Frame { buffer, len: 1, stride: 1, from, ecn: 0 }))
         };
         let first = |handed: Handed| match handed {
             Handed::Frame(frame) => frame.buffer[0],

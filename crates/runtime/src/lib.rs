@@ -61,8 +61,8 @@ mod subscriptions;
 
 pub use config::values as settings;
 pub use config::{
-    Allowed, AttachConfig, ByName, ContextConfig, ContextKind, ContextSpec, MorphConfig, Network, PlatformConfig,
-    SecurityConfig, ServicesConfig,
+    Allowed, AttachConfig, ByName, ContextConfig, ContextKind, ContextSpec, MorphConfig, Network, NodeAddress,
+    PlatformConfig, SecurityConfig, ServicesConfig,
 };
 #[cfg(feature = "bench")]
 pub use crossdock_control::load::ESTIMATE_MARGIN_PERCENT;

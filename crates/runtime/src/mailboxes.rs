@@ -1,5 +1,6 @@
 //! Mailboxes and tasks as sessions ask for them, over packets and over shared memory alike.
 
+use crate::config::NodeAddress;
 use crate::context::Context;
 use crate::counters::DropReason;
 use crate::host::tasks::TaskError;
@@ -10,6 +11,7 @@ use crate::refusal::refuse;
 use crossdock_mailbox::host::{self, HostError, Losses, MailboxOptions, MailboxStatus, Owner, PortOptions};
 use crossdock_transport::control::{Implementation, Refusal, RefusalCode, Side};
 use crossdock_transport::handshake::Close;
+use crossdock_transport::secure::PrivateKey;
 use crossdock_transport::{ControlMessage, Notice, Reply, Request};
 use std::collections::BTreeMap;
 
@@ -84,7 +86,10 @@ impl Context {
             }
             Request::FindNode { id, name } => {
                 return Some(match self.find_node(&name) {
-                    Ok((name, address)) => Reply::Node { id, address, name }.into(),
+                    Ok(NodeAddress { name, address, key }) => {
+                        let (address, key) = (address.to_string(), key.map(|key| key.to_string()));
+                        Reply::Node { id, address, name, key }.into()
+                    }
                     Err(refusal) => Reply::Refused { id, refusal }.into(),
                 });
             }
@@ -258,16 +263,17 @@ impl Context {
         }
     }
 
-    /// A node's name and address.
-    fn find_node(&self, name: &str) -> Result<(String, String), Refusal> {
+    /// A node's name, address and key.
+    fn find_node(&self, name: &str) -> Result<NodeAddress, Refusal> {
         if name.is_empty() || name == self.config.node {
-            return Ok((self.config.node.clone(), self.net.local_addr().to_string()));
+            let key = self.config.security.key.as_ref().map(PrivateKey::public);
+            return Ok(NodeAddress { name: self.config.node.clone(), address: self.net.local_addr(), key });
         }
         let nodes = &self.config.nodes;
-        if let Some((name, address)) = nodes.iter().find(|(known, _)| known == name) {
-            return Ok((name.clone(), address.to_string()));
+        if let Some(node) = nodes.iter().find(|known| known.name == name) {
+            return Ok(node.clone());
         }
-        let known = nodes.iter().map(|(name, _)| name.as_str()).chain([self.config.node.as_str()]);
+        let known = nodes.iter().map(|known| known.name.as_str()).chain([self.config.node.as_str()]);
         let known = known.collect::<Vec<_>>().join(", ");
         let what =
             format!("node `{name}` is unknown; the known nodes are {known} (add it to the daemon's configuration)");

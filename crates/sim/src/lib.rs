@@ -2,8 +2,8 @@
 //!
 //! - [`Network`]: nodes with addresses, links between them, and a queue of events in virtual nanoseconds. Nothing
 //!   happens but what [`Network::step`] makes happen, in an order that follows from the seed alone.
-//! - [`Link`]: what a path does to datagrams: delay, jitter, bandwidth with a bounded queue, loss, duplication,
-//!   reordering, corruption.
+//! - [`Link`]: what a path does to datagrams: delay, jitter, bandwidth with a bounded queue, a longest datagram, loss,
+//!   duplication, reordering, corruption, congestion marks.
 //! - [`check()`]: runs a test under many seeds; when one fails it prints the seed and the command that repeats it.
 //!
 //! A dev-dependency only: it knows datagrams as bytes and nothing of what they mean.
@@ -27,7 +27,7 @@ mod link;
 mod network;
 
 pub use check::check;
-pub use link::{Link, LinkStats, flip_or_truncate};
+pub use link::{EcnPath, Link, LinkStats, flip_or_truncate};
 pub use network::{Frame, Network};
 
 /// The random numbers of a simulation.

@@ -2,6 +2,23 @@
 
 use fastrand::Rng;
 
+/// The two bits of ECN in an IP header: capable of it, and marked.
+pub(crate) const ECT_0: u8 = 0b10;
+pub(crate) const CE: u8 = 0b11;
+
+/// The treatment of ECN's bits by a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EcnPath {
+    /// They stay.
+    Kept,
+    /// They are cleared.
+    Cleared,
+    /// Datagrams that have them are marked.
+    Marked,
+    /// Datagrams that have them are dropped.
+    Dropped,
+}
+
 /// A path in one direction. Probabilities are per datagram, 0 to 1.
 #[derive(Clone, Debug)]
 pub struct Link {
@@ -13,6 +30,12 @@ pub struct Link {
     pub bytes_per_s: u64,
     /// Bytes that may wait for the bandwidth; what comes on top is dropped.
     pub queue_bytes: u64,
+    /// The longest datagram that crosses it, in bytes; a longer one is dropped without a word. [`usize::MAX`] for no bound.
+    pub mtu_bytes: usize,
+    /// Bytes that wait for the bandwidth, from which on what comes is marked (CE) if it is capable of ECN.
+    pub mark_bytes: u64,
+    /// The treatment of ECN's bits otherwise.
+    pub ecn: EcnPath,
     /// Probability that a datagram is lost.
     pub loss: f64,
     /// Probability that a datagram comes twice.
@@ -36,6 +59,9 @@ impl Link {
             jitter_ns: 0,
             bytes_per_s: 0,
             queue_bytes: u64::MAX,
+            mtu_bytes: usize::MAX,
+            mark_bytes: u64::MAX,
+            ecn: EcnPath::Kept,
             loss: 0.0,
             duplication: 0.0,
             reordering: 0.0,
@@ -49,6 +75,13 @@ impl Link {
     #[must_use]
     pub fn with_bandwidth(mut self, bytes_per_s: u64, queue_bytes: u64) -> Link {
         (self.bytes_per_s, self.queue_bytes) = (bytes_per_s, queue_bytes);
+        self
+    }
+
+    /// The same for datagrams of up to `mtu_bytes` bytes.
+    #[must_use]
+    pub fn with_mtu(mut self, mtu_bytes: usize) -> Link {
+        self.mtu_bytes = mtu_bytes;
         self
     }
 
@@ -83,8 +116,12 @@ pub struct LinkStats {
     pub lost: u64,
     /// Dropped because the queue was full.
     pub overflowed: u64,
+    /// Dropped because they were longer than the link takes.
+    pub too_long: u64,
     /// Dropped while the link was cut.
     pub cut: u64,
+    /// Marked (CE).
+    pub marked: u64,
     /// Sent twice.
     pub duplicated: u64,
     /// Taken out of the order.
@@ -115,8 +152,8 @@ impl Path {
         &mut self,
         rng: &mut Rng,
         now_ns: u64,
-        datagram: Vec<u8>,
-        mut arrive: impl FnMut(u64, Vec<u8>),
+        (datagram, ecn): (Vec<u8>, u8),
+        mut arrive: impl FnMut(u64, Vec<u8>, u8),
     ) {
         self.stats.sent += 1;
         self.stats.sent_bytes += datagram.len() as u64;
@@ -124,8 +161,17 @@ impl Path {
             self.stats.cut += 1;
             return;
         }
+        if datagram.len() > self.link.mtu_bytes {
+            self.stats.too_long += 1;
+            return;
+        }
+        let waits = self.waiting(now_ns) >= u128::from(self.link.mark_bytes);
         let Some(leaves_ns) = self.queue(now_ns, datagram.len() as u64) else {
             self.stats.overflowed += 1;
+            return;
+        };
+        let Some(ecn) = self.ecn(ecn, waits) else {
+            self.stats.lost += 1;
             return;
         };
         if chance(rng, self.link.loss) {
@@ -135,10 +181,30 @@ impl Path {
         if chance(rng, self.link.duplication) {
             self.stats.duplicated += 1;
             let at = self.arrival(rng, leaves_ns);
-            arrive(at, self.spoil(rng, datagram.clone()));
+            arrive(at, self.spoil(rng, datagram.clone()), ecn);
         }
         let at = self.arrival(rng, leaves_ns);
-        arrive(at, self.spoil(rng, datagram));
+        arrive(at, self.spoil(rng, datagram), ecn);
+    }
+
+    /// ECN's bits at the end; none if the datagram is dropped for them.
+    fn ecn(&mut self, ecn: u8, waits: bool) -> Option<u8> {
+        if ecn != ECT_0 {
+            return Some(ecn);
+        }
+        match self.link.ecn {
+            EcnPath::Dropped => return None,
+            EcnPath::Cleared => return Some(0),
+            EcnPath::Kept if !waits => return Some(ecn),
+            EcnPath::Kept | EcnPath::Marked => {}
+        }
+        self.stats.marked += 1;
+        Some(CE)
+    }
+
+    /// Bytes that wait for the bandwidth.
+    fn waiting(&self, now_ns: u64) -> u128 {
+        u128::from(self.free_ns.saturating_sub(now_ns)) * u128::from(self.link.bytes_per_s) / 1_000_000_000
     }
 
     /// When the last byte leaves the queue, unless it is full.
@@ -147,8 +213,7 @@ impl Path {
             return Some(now_ns);
         }
         let starts_ns = self.free_ns.max(now_ns);
-        let waiting = u128::from(starts_ns - now_ns) * u128::from(self.link.bytes_per_s) / 1_000_000_000;
-        if waiting + u128::from(bytes) > u128::from(self.link.queue_bytes) {
+        if self.waiting(now_ns) + u128::from(bytes) > u128::from(self.link.queue_bytes) {
             return None;
         }
         self.free_ns = starts_ns + bytes * 1_000_000_000 / self.link.bytes_per_s;
@@ -190,7 +255,7 @@ mod tests {
         let (mut path, mut rng) = (Path::new(link), Rng::with_seed(1));
         let mut times = Vec::new();
         for _ in 0..datagrams {
-            path.carry(&mut rng, 1000, vec![0; bytes], |at, _| times.push(at));
+            path.carry(&mut rng, 1000, (vec![0; bytes], ECT_0), |at, _, _| times.push(at));
         }
         (times, path.stats)
     }
@@ -201,6 +266,23 @@ mod tests {
         let (times, stats) = times(Link::new(5000).with_bandwidth(1_000_000, 2500), 4, 1000);
         assert_eq!(times, [1_006_000, 2_006_000]);
         assert_eq!((stats.sent, stats.overflowed), (4, 2));
+    }
+
+    #[test]
+    fn a_queue_that_grows_marks_what_is_capable_of_it() {
+        let link = Link { mark_bytes: 1500, ..Link::new(0).with_bandwidth(1_000_000, 10_000) };
+        assert_eq!(times(link.clone(), 5, 1000).1.marked, 3);
+        assert_eq!(times(Link { ecn: EcnPath::Cleared, ..link.clone() }, 5, 1000).1.marked, 0);
+        assert_eq!(times(Link { ecn: EcnPath::Marked, ..link.clone() }, 5, 1000).1.marked, 5);
+        assert_eq!(times(Link { ecn: EcnPath::Dropped, ..link }, 5, 1000).1.lost, 5);
+    }
+
+    #[test]
+    fn a_datagram_that_is_longer_than_the_link_takes_is_dropped() {
+        let link = Link::new(5000).with_mtu(1000);
+        assert_eq!(times(link.clone(), 2, 1000).0.len(), 2);
+        let (times, stats) = times(link, 2, 1001);
+        assert_eq!((times.len(), stats.sent, stats.too_long), (0, 2, 2));
     }
 
     #[test]

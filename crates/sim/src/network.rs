@@ -15,13 +15,15 @@ pub struct Frame {
     pub stride: usize,
     /// The datagrams, one behind the other.
     pub bytes: Vec<u8>,
+    /// The two bits of ECN in their IP headers.
+    pub ecn: u8,
 }
 
 /// An event at a moment.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A datagram reaches a node.
-    Arrive { to: SocketAddr, from: SocketAddr, bytes: Vec<u8> },
+    Arrive { to: SocketAddr, from: SocketAddr, bytes: Vec<u8>, ecn: u8 },
     /// A node has its turn.
     Turn { node: SocketAddr },
 }
@@ -29,7 +31,7 @@ enum Event {
 /// A node: a socket's queue and a process that reads it.
 #[derive(Debug)]
 struct Node {
-    inbox: VecDeque<(SocketAddr, Vec<u8>)>,
+    inbox: VecDeque<(SocketAddr, Vec<u8>, u8)>,
     inbox_bytes: usize,
     capacity_bytes: usize,
     dropped: u64,
@@ -130,23 +132,33 @@ impl Network {
         }
     }
 
-    /// Sends one datagram.
+    /// Sends one datagram, which is not capable of ECN.
     pub fn send(&mut self, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
+        self.send_with(from, to, bytes, 0);
+    }
+
+    /// Sends one datagram with these two bits of ECN in its IP header.
+    fn send_with(&mut self, from: SocketAddr, to: SocketAddr, bytes: &[u8], ecn: u8) {
         let (events, pushed, now_ns) = (&mut self.events, &mut self.pushed, self.now_ns);
         let Some(path) = self.paths.get_mut(&(from, to)) else {
             self.unroutable += 1;
             return;
         };
-        path.carry(&mut self.rng, now_ns, bytes.to_vec(), |at_ns, bytes| {
+        path.carry(&mut self.rng, now_ns, (bytes.to_vec(), ecn), |at_ns, bytes, ecn| {
             *pushed += 1;
-            events.push(Reverse((at_ns, *pushed, Event::Arrive { to, from, bytes })));
+            events.push(Reverse((at_ns, *pushed, Event::Arrive { to, from, bytes, ecn })));
         });
     }
 
     /// Sends a super-packet: datagrams of `stride` bytes (the last may be shorter), each with its own delay, loss or copies.
     pub fn send_super(&mut self, from: SocketAddr, to: SocketAddr, bytes: &[u8], stride: usize) {
+        self.send_super_with(from, to, (bytes, stride), 0);
+    }
+
+    /// The same with these two bits of ECN in the IP headers.
+    pub fn send_super_with(&mut self, from: SocketAddr, to: SocketAddr, (bytes, stride): (&[u8], usize), ecn: u8) {
         for datagram in bytes.chunks(stride.max(1)) {
-            self.send(from, to, datagram);
+            self.send_with(from, to, datagram, ecn);
         }
     }
 
@@ -181,10 +193,10 @@ impl Network {
             };
             debug_assert!(at_ns >= self.now_ns);
             match event {
-                Event::Arrive { to, from, bytes } => {
+                Event::Arrive { to, from, bytes, ecn } => {
                     self.now_ns = at_ns;
                     self.note(at_ns, &bytes);
-                    self.arrive(to, from, bytes);
+                    self.arrive(to, from, bytes, ecn);
                 }
                 Event::Turn { node } => {
                     let Some(state) = self.nodes.get_mut(&node) else {
@@ -205,14 +217,14 @@ impl Network {
     }
 
     /// The next datagram in the node's socket, joined with those that lie behind it as the kernel would (UDP GRO):
-    /// of the same sender and length, the last perhaps shorter.
+    /// of the same sender, length and ECN bits, the last perhaps shorter.
     pub fn receive(&mut self, node: SocketAddr) -> Option<Frame> {
         let state = self.nodes.get_mut(&node)?;
-        let (from, bytes) = state.inbox.pop_front()?;
-        let mut frame = Frame { from, stride: bytes.len(), bytes };
+        let (from, bytes, ecn) = state.inbox.pop_front()?;
+        let mut frame = Frame { from, stride: bytes.len(), bytes, ecn };
         for _ in 1..FRAME_DATAGRAMS {
-            let fits = state.inbox.front().is_some_and(|(sender, next)| {
-                *sender == from
+            let fits = state.inbox.front().is_some_and(|(sender, next, bits)| {
+                (*sender, *bits) == (from, ecn)
                     && !next.is_empty()
                     && next.len() <= frame.stride
                     && frame.bytes.len() + next.len() <= FRAME_BYTES
@@ -220,7 +232,7 @@ impl Network {
             if !fits {
                 break;
             }
-            let Some((_, next)) = state.inbox.pop_front() else {
+            let Some((_, next, _)) = state.inbox.pop_front() else {
                 break;
             };
             frame.bytes.extend_from_slice(&next);
@@ -273,7 +285,7 @@ impl Network {
         self.events.push(Reverse((at_ns, self.pushed, event)));
     }
 
-    fn arrive(&mut self, to: SocketAddr, from: SocketAddr, bytes: Vec<u8>) {
+    fn arrive(&mut self, to: SocketAddr, from: SocketAddr, bytes: Vec<u8>, ecn: u8) {
         let Some(state) = self.nodes.get_mut(&to) else {
             return;
         };
@@ -282,7 +294,7 @@ impl Network {
             return;
         }
         state.inbox_bytes += bytes.len();
-        state.inbox.push_back((from, bytes));
+        state.inbox.push_back((from, bytes, ecn));
         self.wake_at(to, self.now_ns);
     }
 

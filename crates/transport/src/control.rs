@@ -338,6 +338,9 @@ pub enum Reply {
         address: String,
         /// Its name.
         name: String,
+        /// Its daemon's public key, if it is known: what is sent there goes in secure sessions with a daemon of that key.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
     },
     /// The request was refused; nothing has changed.
     Refused {

@@ -22,8 +22,8 @@ pub const WINDOW_BYTES: u32 = 2 << 20;
 /// The largest window of data, unless it is configured, in bytes: 100 MB/s over 150 ms.
 pub const MAX_WINDOW_BYTES: u32 = 16 << 20;
 
-/// Control packets that a receiver takes ahead of those carried out; none is longer than the session's packet size, so each takes
-/// one unit.
+/// Control packets that a receiver takes ahead of those carried out, if none is longer than the packet size with which the session
+/// begins.
 pub const CONTROL_WINDOW_PACKETS: u32 = 64;
 
 /// The smallest window in units: with fewer packets on the way a sender waits for each ack.
@@ -44,6 +44,22 @@ pub fn units(window_bytes: u32, packet_bytes: u32) -> u32 {
 #[must_use]
 pub fn charge(bytes: usize, packet_bytes: usize, window: u32) -> u32 {
     u32::try_from(bytes.div_ceil(packet_bytes.max(1))).unwrap_or(u32::MAX).min(window / 2).max(1)
+}
+
+/// The units that the packets of a unit or a run take: all of them are as long as each other, but for the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Charge {
+    /// A packet of it.
+    pub(crate) each: u32,
+    /// The last one.
+    pub(crate) last: u32,
+}
+
+impl Charge {
+    /// The last `packets` packets.
+    pub(crate) fn of(self, packets: u64) -> u64 {
+        packets.checked_sub(1).map_or(0, |others| others * u64::from(self.each) + u64::from(self.last))
+    }
 }
 
 /// A receiver's window of one kind of traffic, in units.

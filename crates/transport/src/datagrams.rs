@@ -142,6 +142,11 @@ impl OnTheWay {
     fn first(&self) -> u64 {
         self.end - self.packets
     }
+
+    /// Bytes of each.
+    fn packet_bytes(&self) -> u64 {
+        self.bytes / self.packets.max(1)
+    }
 }
 
 /// The content of an ack for the datagrams of a sender.
@@ -149,13 +154,19 @@ impl OnTheWay {
 pub(crate) struct Reported {
     /// Whether it brought something new.
     pub(crate) any: bool,
+    /// Packets that have arrived since the report before.
+    pub(crate) arrived: u64,
     /// Bytes that have arrived, of those that were sent since the congestion window last shrank.
     pub(crate) bytes: u64,
     /// The newest transmission that has arrived, and when it was made, in ns; if it is newer than those reported before.
     pub(crate) newest: Option<(u64, u64)>,
+    /// The length of that packet, in bytes.
+    pub(crate) newest_bytes: u64,
     /// Packets that count as lost from now on, and the newest transmission that can be one of them.
     pub(crate) lost: u64,
     pub(crate) lost_tx: u64,
+    /// The longest that can be one of them, in bytes.
+    pub(crate) lost_bytes: u64,
 }
 
 /// Packets that are missing, and may be late.
@@ -188,6 +199,8 @@ pub(crate) struct Outbox<P> {
     newest_tx: u64,
     /// Behind the last number of those that were given up without a word from the receiver.
     expired_end: u64,
+    /// The longest packet that a report has covered since some counted as lost, in bytes.
+    longest_bytes: u64,
     stats: DatagramStats,
 }
 
@@ -205,6 +218,7 @@ impl<P> Outbox<P> {
             discounted: 0,
             newest_tx: 0,
             expired_end: 0,
+            longest_bytes: 0,
             stats: DatagramStats::default(),
         }
     }
@@ -295,8 +309,11 @@ impl<P> Outbox<P> {
         }
         let before = std::mem::replace(&mut self.report, report);
         reported.any = report != before;
+        reported.arrived = report.arrived - before.arrived;
         if report.end > before.end {
-            reported.newest = self.newest(report.end);
+            let newest = self.newest(report.end);
+            reported.newest_bytes = newest.map_or(0, OnTheWay::packet_bytes);
+            reported.newest = newest.map(|sent| (sent.first_tx + (report.end - 1 - sent.first()), sent.sent_ns));
             self.newest_tx = reported.newest.map_or(self.newest_tx, |(tx, _)| tx);
         }
         // With those that were given up the window has shrunk already.
@@ -307,14 +324,16 @@ impl<P> Outbox<P> {
         reported.bytes = self.land(report, recovery_tx);
         self.stats.missing = report.missing();
         (reported.lost, reported.lost_tx) = self.suspect(report.missing(), now_ns, patience_ns);
+        if reported.lost > 0 {
+            reported.lost_bytes = std::mem::take(&mut self.longest_bytes);
+        }
         reported
     }
 
-    /// The transmission of the packet below `end`, and when it was made, in ns.
-    fn newest(&self, end: u64) -> Option<(u64, u64)> {
+    /// The packets with the one below `end`.
+    fn newest(&self, end: u64) -> Option<&OnTheWay> {
         let at = self.flight.partition_point(|sent| sent.end < end);
-        let sent = self.flight.get(at).filter(|sent| sent.first() < end)?;
-        Some((sent.first_tx + (end - 1 - sent.first()), sent.sent_ns))
+        self.flight.get(at).filter(|sent| sent.first() < end)
     }
 
     /// Those up to the end are not on the way any more; the bytes that have arrived of them, from transmission `recovery_tx` on.
@@ -323,6 +342,7 @@ impl<P> Outbox<P> {
         while let Some(sent) = self.flight.front().filter(|sent| sent.end <= report.end).copied() {
             self.flight.pop_front();
             self.flight_bytes -= sent.bytes;
+            self.longest_bytes = self.longest_bytes.max(sent.packet_bytes());
             packets += sent.packets;
             bytes += sent.bytes;
             new_bytes += if sent.first_tx >= recovery_tx { sent.bytes } else { 0 };
@@ -358,16 +378,18 @@ impl<P> Outbox<P> {
         (lost, newest_tx)
     }
 
-    /// Gives up what was sent at `before_ns` or earlier: it is not on the way any more. When the last of it was sent, in ns.
-    pub(crate) fn expire(&mut self, before_ns: u64) -> Option<u64> {
-        let mut last_ns = None;
+    /// Gives up what was sent at `before_ns` or earlier: it is not on the way any more. When the last of it was sent, in ns, and the
+    /// bytes of its longest packet.
+    pub(crate) fn expire(&mut self, before_ns: u64) -> Option<(u64, u64)> {
+        let (mut last_ns, mut longest_bytes) = (None, 0);
         while let Some(sent) = self.flight.front().filter(|sent| sent.sent_ns <= before_ns).copied() {
             self.flight.pop_front();
             self.flight_bytes -= sent.bytes;
             self.expired_end = sent.end;
+            longest_bytes = longest_bytes.max(sent.packet_bytes());
             last_ns = Some(sent.sent_ns);
         }
-        last_ns
+        last_ns.map(|last_ns| (last_ns, longest_bytes))
     }
 
     /// When the oldest that is on the way was sent, in ns.

@@ -22,7 +22,7 @@ use std::ops::Range;
 pub const HEADER_BYTES: usize = 32;
 
 /// The version of the wire format that this crate speaks.
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
 
 /// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,10 +52,16 @@ pub enum PacketKind {
     /// Records of one stream and format, sent once and delivered at most once, in any order; numbered in a sequence of their own
     /// ([`crate::datagrams`]).
     Datagram = 10,
+    /// Padding, to find out whether the path takes a packet of that length ([`crate::mtu`]); its `seq` is the probe's number.
+    Probe = 11,
+    /// The answer to a probe, with its number; it carries nothing.
+    Probed = 12,
+    /// A part of a packet that is longer than the path takes ([`crate::parts`]).
+    Part = 13,
 }
 
 impl PacketKind {
-    fn from_byte(byte: u8) -> Option<PacketKind> {
+    pub(crate) fn from_byte(byte: u8) -> Option<PacketKind> {
         Some(match byte {
             1 => PacketKind::Hello,
             2 => PacketKind::Welcome,
@@ -67,6 +73,9 @@ impl PacketKind {
             8 => PacketKind::Message,
             9 => PacketKind::Reset,
             10 => PacketKind::Datagram,
+            11 => PacketKind::Probe,
+            12 => PacketKind::Probed,
+            13 => PacketKind::Part,
             _ => return None,
         })
     }

@@ -9,6 +9,8 @@
 //!   [`sender`] and a [`receiver`].
 //! - [`secure`]: envelopes around packets, sealed with keys that a handshake makes, where the network is not trusted.
 //! - [`datagrams`]: records that are sent once, in no order.
+//! - [`mtu`]: the longest packet that the path takes, found by probes; [`parts`]: what is longer.
+//! - [`ecn`]: the congestion marks of the network.
 //! - [`credit`]: the windows of data and of control.
 //! - [`order`]: what control overtakes, and what it waits for.
 //!
@@ -16,14 +18,18 @@
 
 #![forbid(unsafe_code)]
 
+mod ack;
 mod congestion;
 pub mod control;
 pub mod credit;
 pub mod datagrams;
+pub mod ecn;
 pub mod handshake;
 pub mod header;
+pub mod mtu;
 pub mod order;
 pub mod packer;
+pub mod parts;
 pub mod pieces;
 mod queue;
 pub mod receiver;
@@ -35,9 +41,11 @@ mod unit;
 
 pub use control::{ControlMessage, FormatName, Implementation, Notice, Reply, Request, Side, Unreadable};
 pub use datagrams::{DatagramReport, DatagramStats};
+pub use ecn::EcnCounts;
 pub use handshake::{Dialler, Hello, Welcome};
 pub use header::{HEADER_BYTES, Header, PacketError, PacketKind, Piece, VERSION};
 pub use order::{Follows, Origin, Traffic, TrafficClass};
 pub use packer::{MAX_PACKETS, MAX_SUPER_BYTES, SuperPacket};
 pub use pieces::{Cut, Joiner, MAX_CONTROL_BYTES, MAX_MESSAGE_BYTES, PieceError};
 pub use session::{Limits, Session};
+pub use unit::Lengths;

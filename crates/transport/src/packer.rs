@@ -4,6 +4,7 @@
 //! that it leaves with one system call (UDP GSO) and its headers can be written anew for each transmission.
 
 use crate::header::{HEADER_BYTES, Header};
+use crate::unit::Lengths;
 use std::ops::{DerefMut, Range};
 
 /// The most bytes of a super-packet: the largest UDP payload over IPv4 (65,507) without an envelope ([`crate::secure`]), rounded down
@@ -58,8 +59,8 @@ impl<B: DerefMut<Target = [u8]>> SuperPacket<B> {
 
     /// Appends a record; `false` when it does not fit any more and the super-packet should leave first.
     ///
-    /// A record longer than the packet size goes into an empty super-packet as one long packet, alone: IP fragments it on the
-    /// way, and what is fragmented cannot be segmented too. A record longer than [`SuperPacket::room`] of an empty one never fits.
+    /// A record longer than the packet size goes into an empty super-packet as one long packet, alone, which goes in parts where the
+    /// path takes no packet of that length ([`crate::parts`]). A record longer than [`SuperPacket::room`] of an empty one never fits.
     #[inline]
     pub fn push(&mut self, record: &[u8]) -> bool {
         if self.stride > self.packet_bytes {
@@ -131,16 +132,25 @@ impl<B: DerefMut<Target = [u8]>> SuperPacket<B> {
         }
     }
 
-    /// The bytes of the packets in `range`, to send with [`SuperPacket::stride`].
+    /// The bytes of the packets in `range`, to send with [`SuperPacket::stride`]: with padding up to it behind all but the last packet.
     #[must_use]
     pub fn bytes(&self, range: Range<u32>) -> &[u8] {
         let start = range.start as usize * self.stride;
+        if (range.end as usize) < self.packets.len() {
+            return self.buffer.get(start..range.end as usize * self.stride).unwrap_or(&[]);
+        }
         let last = (range.end as usize).min(self.packets.len());
         let Some(packed) = last.checked_sub(1).and_then(|i| self.packets.get(i)) else {
             return &[];
         };
         let end = (last - 1) * self.stride + HEADER_BYTES + usize::from(packed.payload_bytes);
         self.buffer.get(start..end).unwrap_or(&[])
+    }
+
+    /// The lengths of the packets, as a sender counts them.
+    #[must_use]
+    pub fn lengths(&self) -> Lengths {
+        Lengths { packets: self.packets.len() as u32, stride: self.stride as u64, bytes: self.len() as u64 }
     }
 
     /// Length of a packet in bytes, header and padding included; the last may be shorter.
@@ -238,7 +248,7 @@ mod tests {
         let mut packed = SuperPacket::new(vec![0xff; 4096], 128);
         assert!(packed.push(&[1; 80]) && packed.push(&[2; 88]));
         assert_eq!((packed.packets().len(), packed.stride()), (2, 128));
-        assert_eq!(packed.bytes(0..1).len(), 112);
+        assert_eq!(packed.bytes(0..1).len(), 128, "its padding counts as the packet does");
         assert_eq!(packed.bytes(0..2)[112..128], [0; 16], "old bytes would leave the process");
         assert!(packed.bytes(5..5).is_empty());
     }

@@ -9,6 +9,7 @@
 
 use crate::header::{HEADER_BYTES, Header, Piece};
 use crate::packer::{MAX_PACKETS, MAX_SUPER_BYTES};
+use crate::unit::Lengths;
 use std::ops::{DerefMut, Range};
 
 /// The longest control message in bytes: the longest description of a format twice (a wanted conversion names two), with room for
@@ -60,6 +61,12 @@ impl Cut {
     #[must_use]
     pub fn bytes(self, range: Range<u32>) -> usize {
         range.map(|index| self.head_bytes(index) + self.range(index).len()).sum()
+    }
+
+    /// The lengths of the packets in `range`, as a sender counts them.
+    #[must_use]
+    pub fn lengths(self, range: Range<u32>) -> Lengths {
+        Lengths { packets: range.len() as u32, stride: self.stride() as u64, bytes: self.bytes(range) as u64 }
     }
 
     /// The distance from one packet to the next, when several are sent at once: all but the last are so long.

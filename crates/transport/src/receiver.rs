@@ -1,11 +1,13 @@
 //! The receiving half of a session: order, duplicates, acknowledgements, credit ([`crate::credit`]).
 
-use crate::credit::{CONTROL_WINDOW_PACKETS, Window, charge};
+use crate::credit::{CONTROL_WINDOW_PACKETS, Charge, Window, charge};
 use crate::datagrams::{DatagramReport, Recent};
-use crate::header::{PacketError, PacketKind, Run};
+use crate::ecn::{CE, EcnCounts};
+use crate::header::Run;
 use crate::order::Traffic;
 use std::collections::BTreeMap;
-use std::ops::Range;
+
+pub use crate::ack::{Ack, MAX_ACK_BYTES, MAX_RANGES};
 
 /// How long an ack may be delayed, in ns. Part of the sender's estimate (the ack carries its delay).
 pub const MAX_ACK_DELAY_NS: u64 = 2_000_000;
@@ -14,134 +16,9 @@ pub const MAX_ACK_DELAY_NS: u64 = 2_000_000;
 /// [`MAX_ACK_DELAY_NS`].
 const ACK_UNITS: u64 = 64;
 
-/// The most ranges an ack carries: a super-packet that lost every other packet has 32 holes.
-pub const MAX_RANGES: usize = 64;
-
 /// How many of the ranges are the lowest ones, when there are more; the others are the highest. An ack reports new
 /// arrivals at once, and repeats the ranges that the sender needs first in case an earlier ack was lost.
 const LOWEST_RANGES: usize = 16;
-
-/// Bytes of an ack's payload at most.
-pub const MAX_ACK_BYTES: usize = FIXED_ACK_BYTES + MAX_RANGES * 8 + DATAGRAM_BYTES;
-
-/// Bytes of it before the ranges.
-const FIXED_ACK_BYTES: usize = 32;
-
-/// Bytes of it behind the ranges, where datagrams have arrived.
-const DATAGRAM_BYTES: usize = 16;
-
-/// The arrivals, and the limit of the sender.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ack {
-    /// Everything below has arrived.
-    pub next_seq: u64,
-    /// The units of data that will be taken, from the session's first on ([`crate::credit`]).
-    pub data_limit: u64,
-    /// The same of control; 0 says nothing new.
-    pub control_limit: u64,
-    /// How long ago the highest packet that has arrived came, or the highest datagram if that came later, in µs.
-    pub delay_us: u32,
-    /// The datagrams that have arrived.
-    pub datagrams: DatagramReport,
-    ranges: [Range<u64>; MAX_RANGES],
-    count: usize,
-}
-
-impl Ack {
-    /// A purely cumulative ack, without new credit for control.
-    #[must_use]
-    pub fn new(next_seq: u64, data_limit: u64) -> Ack {
-        let (ranges, datagrams) = ([const { 0..0 }; MAX_RANGES], DatagramReport::default());
-        Ack { next_seq, data_limit, control_limit: 0, delay_us: 0, datagrams, ranges, count: 0 }
-    }
-
-    /// The same with ranges that have arrived beyond the first hole, ascending; what is more than [`MAX_RANGES`] is left out.
-    #[must_use]
-    pub fn with_ranges(mut self, ranges: impl IntoIterator<Item = Range<u64>>) -> Ack {
-        for range in ranges.into_iter().take(MAX_RANGES) {
-            self.ranges[self.count] = range;
-            self.count += 1;
-        }
-        self
-    }
-
-    /// Ranges that have arrived beyond the first hole.
-    #[must_use]
-    pub fn ranges(&self) -> &[Range<u64>] {
-        &self.ranges[..self.count]
-    }
-
-    /// The same in ns.
-    #[must_use]
-    pub fn delay_ns(&self) -> u64 {
-        u64::from(self.delay_us) * 1000
-    }
-
-    /// Writes the payload; returns its length. A range is two 32-bit numbers: the packets missing in front of it, and its own.
-    pub fn encode(&self, out: &mut [u8; MAX_ACK_BYTES]) -> usize {
-        out[0..8].copy_from_slice(&self.next_seq.to_le_bytes());
-        out[8..16].copy_from_slice(&self.data_limit.to_le_bytes());
-        out[16..24].copy_from_slice(&self.control_limit.to_le_bytes());
-        out[24..28].copy_from_slice(&self.delay_us.to_le_bytes());
-        out[28..32].copy_from_slice(&(self.count as u32).to_le_bytes());
-        let mut end = self.next_seq;
-        for (range, out) in self.ranges().iter().zip(out[FIXED_ACK_BYTES..].chunks_exact_mut(8)) {
-            // No window is so large that this saturates.
-            let missing = u32::try_from(range.start.saturating_sub(end)).unwrap_or(u32::MAX);
-            let arrived = u32::try_from(range.end.saturating_sub(range.start)).unwrap_or(u32::MAX);
-            out[..4].copy_from_slice(&missing.to_le_bytes());
-            out[4..].copy_from_slice(&arrived.to_le_bytes());
-            end = range.end;
-        }
-        let len = FIXED_ACK_BYTES + self.count * 8;
-        if self.datagrams.end == 0 {
-            return len;
-        }
-        out[len..len + 8].copy_from_slice(&self.datagrams.end.to_le_bytes());
-        out[len + 8..len + DATAGRAM_BYTES].copy_from_slice(&self.datagrams.arrived.to_le_bytes());
-        len + DATAGRAM_BYTES
-    }
-
-    /// Reads an ack's payload.
-    ///
-    /// # Errors
-    /// [`PacketError::Payload`] when it is short, has too many ranges, its ranges are empty or out of order, or more datagrams have
-    /// arrived than there are.
-    pub fn decode(payload: &[u8]) -> Result<Ack, PacketError> {
-        let bad = PacketError::Payload(PacketKind::Ack);
-        let word = |at: usize| -> Result<u64, PacketError> {
-            let bytes = payload.get(at..at + 8).and_then(|b| b.first_chunk()).ok_or(bad)?;
-            Ok(u64::from_le_bytes(*bytes))
-        };
-        let mut ack = Ack { control_limit: word(16)?, ..Ack::new(word(0)?, word(8)?) };
-        let tail = word(24)?;
-        ack.delay_us = tail as u32;
-        ack.count = (tail >> 32) as usize;
-        if ack.count > MAX_RANGES {
-            return Err(bad);
-        }
-        let mut floor = ack.next_seq;
-        for i in 0..ack.count {
-            let pair = word(FIXED_ACK_BYTES + i * 8)?;
-            let (missing, arrived) = (pair & u64::from(u32::MAX), pair >> 32);
-            let start = floor.checked_add(missing).ok_or(bad)?;
-            let end = start.checked_add(arrived).ok_or(bad)?;
-            if arrived == 0 {
-                return Err(bad);
-            }
-            floor = end;
-            ack.ranges[i] = start..end;
-        }
-        let end = FIXED_ACK_BYTES + ack.count * 8;
-        if payload.len() > end {
-            ack.datagrams = DatagramReport { end: word(end)?, arrived: word(end + 8)? };
-            if ack.datagrams.arrived > ack.datagrams.end || ack.datagrams.end == 0 {
-                return Err(bad);
-            }
-        }
-        Ok(ack)
-    }
-}
 
 /// Packets that arrived together: of one kind of traffic, with consecutive sequence numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,22 +39,6 @@ impl From<&Run> for Arriving {
     fn from(run: &Run) -> Arriving {
         let Run { header, packets, longest_bytes, last_bytes, .. } = *run;
         Arriving { traffic: header.kind.traffic(), first_seq: header.seq, packets, longest_bytes, last_bytes }
-    }
-}
-
-/// The units of credit that a run takes.
-#[derive(Clone, Copy, Debug)]
-struct Charge {
-    /// A packet of it.
-    each: u32,
-    /// The last one.
-    last: u32,
-}
-
-impl Charge {
-    /// The last `packets` packets of the run.
-    fn of(self, packets: u64) -> u64 {
-        packets.checked_sub(1).map_or(0, |others| others * u64::from(self.each) + u64::from(self.last))
     }
 }
 
@@ -228,6 +89,7 @@ pub struct Receiver<R> {
     datagrams: Recent,
     /// Datagrams that have come since the last ack.
     unacked_datagrams: u64,
+    ecn: EcnCounts,
 }
 
 impl<R> Receiver<R> {
@@ -250,6 +112,7 @@ impl<R> Receiver<R> {
             highest_ns: 0,
             datagrams: Recent::default(),
             unacked_datagrams: 0,
+            ecn: EcnCounts::default(),
         }
     }
 
@@ -449,6 +312,14 @@ impl<R> Receiver<R> {
         fresh
     }
 
+    /// Counts packets of the sequence, or datagrams, by the two bits that ECN has in their IP headers ([`crate::ecn`]); to be called for
+    /// all that come. Marks are reported at once.
+    #[inline]
+    pub fn note_ecn(&mut self, bits: u8, packets: u32) {
+        self.ecn.note(bits, packets.into());
+        self.ack_now |= bits == CE;
+    }
+
     /// The datagrams that have arrived.
     #[must_use]
     pub fn datagrams(&self) -> DatagramReport {
@@ -517,7 +388,7 @@ impl<R> Receiver<R> {
                 *range = start..end;
             }
         }
-        Some(Ack { delay_us, datagrams: self.datagrams.report(), ..ack })
+        Some(Ack { delay_us, datagrams: self.datagrams.report(), ecn: self.ecn, ..ack })
     }
 
     /// When [`Receiver::poll_ack`] has something next, in ns: zero for at once.
@@ -531,7 +402,9 @@ impl<R> Receiver<R> {
 #[allow(clippy::single_range_in_vec_init, reason = "an ack often has one range")]
 mod tests {
     use super::*;
+    use crate::ack::FIXED_ACK_BYTES;
     use proptest::prelude::*;
+    use std::ops::Range;
 
     /// The ack of a receiver that has had no control yet.
     const CONTROL: u64 = CONTROL_WINDOW_PACKETS as u64;

@@ -15,11 +15,13 @@ mod datagrams;
 use crate::congestion::{Acked, Congestion, Moment};
 use crate::credit::{CONTROL_WINDOW_PACKETS, Credit, charge};
 use crate::datagrams::{Outbox, Reported};
+use crate::ecn::Validation;
+use crate::mtu::{MtuStats, PathMtu, Probe};
 use crate::order::{Traffic, TrafficClass};
 use crate::queue::Queue;
 use crate::receiver::Ack;
 use crate::rtt::Rtt;
-use crate::unit::{Queued, Unit, covered, mask};
+use crate::unit::{Lengths, Queued, Unit, covered, mask};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -73,8 +75,9 @@ pub struct SenderStats {
 /// The result of an ack.
 #[derive(Default)]
 struct AckOutcome {
-    /// Whether anything was acknowledged for the first time.
+    /// Whether anything was acknowledged for the first time, and how many packets.
     any: bool,
+    packets: u64,
     /// How many packets of it the congestion control had counted as lost by mistake.
     late_packets: u64,
     /// Whether some of it was within the time-out.
@@ -111,8 +114,10 @@ pub struct Sender<P> {
     /// The transmission that was last polled.
     polled: Option<Polled>,
     next_seq: u64,
-    /// The session's packet size in bytes, in which credit is counted.
-    packet_bytes: usize,
+    /// The packet size with which the session begins, in bytes, in which credit is counted.
+    unit_bytes: usize,
+    /// The packet size now.
+    mtu: PathMtu,
     data: Credit,
     control: Credit,
     /// The number of the next transmission of a packet.
@@ -126,6 +131,7 @@ pub struct Sender<P> {
     /// When a packet that was overtaken counts as lost, in ns.
     loss_ns: Option<u64>,
     congestion: Congestion,
+    ecn: Validation,
     rtt: Rtt,
     /// Probe time-outs since the last answer.
     backoff: u32,
@@ -146,12 +152,13 @@ impl<P> Sender<P> {
     /// A sender of packets of up to `packet_bytes` bytes, whose peer takes `window` units of data to begin with ([`crate::credit`]).
     #[must_use]
     pub fn new(packet_bytes: usize, window: u32) -> Sender<P> {
-        Sender::with_rate(packet_bytes, window, 0)
+        Sender::with_limits((packet_bytes, 0), window, 0)
     }
 
-    /// The same, which sends at a rate in bytes a second whatever is lost; 0 for what the path is found to take.
+    /// The same, which finds out whether the path takes packets of up to `most_bytes` bytes, unless that is 0 ([`crate::mtu`]), and
+    /// sends at a rate in bytes a second whatever is lost, unless that is 0.
     #[must_use]
-    pub fn with_rate(packet_bytes: usize, window: u32, bytes_per_s: u64) -> Sender<P> {
+    pub fn with_limits((packet_bytes, most_bytes): (usize, usize), window: u32, bytes_per_s: u64) -> Sender<P> {
         Sender {
             queue: Queue::new(),
             flight: VecDeque::new(),
@@ -159,7 +166,8 @@ impl<P> Sender<P> {
             flight_bytes: 0,
             polled: None,
             next_seq: 0,
-            packet_bytes,
+            unit_bytes: packet_bytes,
+            mtu: PathMtu::new(packet_bytes, most_bytes),
             data: Credit::new(window),
             control: Credit::new(CONTROL_WINDOW_PACKETS),
             next_tx: 0,
@@ -169,6 +177,7 @@ impl<P> Sender<P> {
             lost_units: 0,
             loss_ns: None,
             congestion: Congestion::new(packet_bytes, bytes_per_s),
+            ecn: Validation::new(),
             rtt: Rtt::default(),
             backoff: 0,
             probes: 0,
@@ -181,15 +190,20 @@ impl<P> Sender<P> {
         }
     }
 
-    /// Queues a unit of `packets` (1 to 64) packets and `bytes` bytes. A packet that is longer than the packet size is
-    /// the only one of its unit. A `droppable` one may fall to [`Sender::drop_oldest`]; none of
-    /// a message in several units is.
+    /// Queues a unit of `packets` (1 to 64) packets and `bytes` bytes, which are as long as each other. A `droppable` one may fall to
+    /// [`Sender::drop_oldest`]; none of a message in several units is.
     pub fn enqueue(&mut self, payload: P, packets: u32, bytes: u64, class: TrafficClass, droppable: bool) {
-        debug_assert!((1..=64).contains(&packets));
-        self.backlog_bytes += bytes;
+        self.enqueue_super(payload, Lengths::even(packets, bytes), class, droppable);
+    }
+
+    /// The same with packets of other lengths, which they have on the way, padding included.
+    pub fn enqueue_super(&mut self, payload: P, lengths: Lengths, class: TrafficClass, droppable: bool) {
+        debug_assert!((1..=64).contains(&lengths.packets));
+        self.backlog_bytes += lengths.bytes;
         let begun = self.begun().map(|unit| unit.class).filter(|class| class.traffic() == Traffic::Data);
-        let mut queued = Queued::new(payload, packets, bytes, class, droppable);
-        queued.charge = charge(queued.packet_bytes as usize, self.packet_bytes, self.credit(class.traffic()).window());
+        let (unit_bytes, window) = (self.unit_bytes, self.credit(class.traffic()).window());
+        let queued =
+            Queued::new(payload, lengths, class, droppable, |bytes| charge(bytes as usize, unit_bytes, window));
         self.queue.push(queued, begun);
     }
 
@@ -241,8 +255,8 @@ impl<P> Sender<P> {
 
     /// The class of the next packet that was never sent, and its charge.
     fn next(&self) -> Option<(TrafficClass, u32)> {
-        let begun = self.begun().filter(|_| !self.queue.has_control()).map(|unit| (unit.class, unit.charge));
-        begun.or_else(|| self.queue.front().map(|queued| (queued.class, queued.charge)))
+        let begun = self.begun().filter(|_| !self.queue.has_control()).map(|unit| (unit.class, unit.next_charge()));
+        begun.or_else(|| self.queue.front().map(|queued| (queued.class, queued.next_charge())))
     }
 
     fn credit(&self, traffic: Traffic) -> Credit {
@@ -280,6 +294,41 @@ impl<P> Sender<P> {
     #[must_use]
     pub fn congestion_window_bytes(&self) -> Option<u64> {
         self.congestion.window_bytes()
+    }
+
+    /// The longest packet that the path takes, as far as is known, header included, in bytes. A longer one goes in parts
+    /// ([`crate::parts`]).
+    #[must_use]
+    pub fn packet_bytes(&self) -> usize {
+        self.mtu.bytes()
+    }
+
+    /// The counts of the search for the packet size.
+    #[must_use]
+    pub fn mtu_stats(&self) -> MtuStats {
+        self.mtu.stats()
+    }
+
+    /// The probe of the packet size to send now, if one is due. Call until there is none.
+    pub fn poll_probe(&mut self, now_ns: u64) -> Option<Probe> {
+        self.mtu.poll(now_ns, self.rtt.pto_ns(0))
+    }
+
+    /// The other side has got the probe of that number.
+    pub fn probe_answered(&mut self, number: u64, now_ns: u64) {
+        self.mtu.answered(number, now_ns);
+    }
+
+    /// Whether what is sent should have the bits ECT(0) in its IP header ([`crate::ecn`]).
+    #[must_use]
+    pub fn marks_ecn(&self) -> bool {
+        self.ecn.marks()
+    }
+
+    /// Packets that the network has marked on their way, as far as the receiver has reported.
+    #[must_use]
+    pub fn marked_packets(&self) -> u64 {
+        self.ecn.marked()
     }
 
     /// Bytes on the way: sent, and neither acknowledged nor given up.
@@ -333,8 +382,8 @@ impl<P> Sender<P> {
         let begun = self.begun().filter(|unit| unit.class.traffic() == Traffic::Control || !self.queue.has_control());
         let is_new = begun.is_none();
         let (sent, packets, packet_bytes, charge, class) = match (begun, self.queue.front()) {
-            (Some(unit), _) => (unit.sent, unit.packets, unit.packet_bytes, unit.charge, unit.class),
-            (None, Some(queued)) => (0, queued.packets, queued.packet_bytes, queued.charge, queued.class),
+            (Some(unit), _) => (unit.sent, unit.packets, unit.packet_bytes, unit.next_charge(), unit.class),
+            (None, Some(queued)) => (0, queued.packets, queued.packet_bytes, queued.next_charge(), queued.class),
             (None, None) => return None,
         };
         let wanted = (packets - sent).min(self.credit(class.traffic()).packets(charge));
@@ -391,6 +440,7 @@ impl<P> Sender<P> {
         let bytes = count * unit.packet_bytes;
         self.flight_bytes += bytes;
         self.stats.bytes += bytes;
+        self.mtu.sent(unit.longest_bytes);
         if packets.start < unit.sent {
             let again = mask(packets.end) & !mask(packets.start);
             unit.lost &= !again;
@@ -404,7 +454,7 @@ impl<P> Sender<P> {
             unit.sent_ns = now_ns;
             self.next_seq = unit.first_seq + u64::from(packets.end);
             self.stats.packets += count;
-            let units = count * u64::from(unit.charge);
+            let units = unit.charge_of(packets);
             match unit.class.traffic() {
                 Traffic::Data => {
                     self.data.spend(units);
@@ -468,7 +518,11 @@ impl<P> Sender<P> {
             let (bytes, newest_tx, next_tx) = (outcome.bytes, self.newest_tx, self.next_tx);
             self.congestion.acked(Acked { bytes, newest_tx, next_tx, sample_ns }, self.moment());
         }
-        let Reported { lost, lost_tx, .. } = outcome.datagrams;
+        let Reported { lost, lost_tx, arrived, .. } = outcome.datagrams;
+        let newly = outcome.packets + arrived;
+        if self.ecn.acked(newly, ack.ecn, (top, ack.datagrams.end), self.next_tx) > 0 {
+            self.congestion.marked(self.newest_tx, self.next_tx);
+        }
         if lost > 0 {
             self.congestion.lost(lost, lost_tx, self.next_tx);
         }
@@ -503,11 +557,13 @@ impl<P> Sender<P> {
                 continue;
             }
             unit.acked |= fresh;
+            self.mtu.acked(unit.longest_bytes);
             self.flight_bytes -= u64::from((fresh & !unit.lost).count_ones()) * unit.packet_bytes;
             self.lost_units -= usize::from(unit.lost != 0 && unit.lost & !fresh == 0);
             let given_up = unit.lost & fresh;
             unit.lost &= !fresh;
             outcome.any = true;
+            outcome.packets += u64::from(fresh.count_ones());
             let late = unit.late(fresh, now_ns, self.rtt.minimum_ns() / 4);
             outcome.late_packets += u64::from(((given_up | late) & unit.counted).count_ones());
             let old = recovery_tx.checked_sub(1).map_or(0, |tx| unit.sent_up_to(fresh, tx));
@@ -561,7 +617,7 @@ impl<P> Sender<P> {
         let enough_tx = self.newest_tx.checked_sub(self.reordering_packets);
         let patience_ns = self.rtt.overtaken_ns(self.reordering_packets);
         self.loss_ns = None;
-        let (mut newest_lost, mut lost_packets) = (None, 0);
+        let (mut newest_lost, mut lost_packets, mut shortest_bytes) = (None, 0, usize::MAX);
         for unit in &mut self.flight {
             if unit.first_tx >= self.newest_tx {
                 break;
@@ -582,9 +638,11 @@ impl<P> Sender<P> {
                 self.flight_bytes -= u64::from(lost.count_ones()) * unit.packet_bytes;
                 newest_lost = newest_lost.max(Some(unit.newest_tx(lost)));
                 lost_packets += u64::from(lost.count_ones());
+                shortest_bytes = shortest_bytes.min(unit.longest_bytes);
             }
         }
         if let Some(tx) = newest_lost {
+            self.mtu.lost(shortest_bytes, self.now_ns);
             self.congestion.lost(lost_packets, tx, self.next_tx);
         }
         newest_lost.is_some()
@@ -594,7 +652,7 @@ impl<P> Sender<P> {
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
         let timers = self.timeout_ns().into_iter().chain(self.loss_ns).chain(self.congestion.held_until_ns());
-        timers.chain(self.datagrams_due_ns()).min()
+        timers.chain(self.datagrams_due_ns()).chain(self.mtu.due_ns()).min()
     }
 
     fn timeout_ns(&self) -> Option<u64> {
@@ -621,6 +679,9 @@ impl<P> Sender<P> {
     fn probe(&mut self, now_ns: u64) {
         self.polled = None;
         let oldest = self.flight.iter_mut().find(|unit| unit.lost | unit.outstanding() != 0);
+        if let Some(unit) = &oldest {
+            self.mtu.lost(unit.longest_bytes, now_ns);
+        }
         if let Some(unit) = oldest.filter(|unit| unit.lost == 0) {
             let outstanding = unit.outstanding();
             let start = outstanding.trailing_zeros();
@@ -632,6 +693,7 @@ impl<P> Sender<P> {
         }
         self.probes = PROBE_PACKETS;
         self.backoff += 1;
+        self.ecn.timed_out(self.backoff);
         self.reordering_packets = REORDERING_PACKETS.start;
         self.timer_ns = now_ns;
         self.stats.timeouts += 1;

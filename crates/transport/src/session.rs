@@ -2,6 +2,7 @@
 
 use crate::credit::units;
 use crate::header::{HEADER_BYTES, Header, PacketError, PacketKind};
+use crate::mtu::Probe;
 use crate::receiver::{Ack, MAX_ACK_BYTES, Receiver};
 use crate::sender::{AckError, Sender};
 
@@ -22,14 +23,19 @@ pub struct Limits {
     /// The rate at which this side sends, in bytes a second, whatever is lost: for a network where nobody else needs the path. 0 for
     /// what congestion control finds.
     pub pace_bytes_per_s: u64,
+    /// The longest packet that this side tries whether the path takes it, header included, in bytes ([`crate::mtu`]). 0 for packets of
+    /// the size with which the session begins, whatever the path is found to take.
+    pub max_packet_bytes: u32,
 }
 
 impl Limits {
-    /// Limits with which a silent peer is asked after a third of its time-out, with congestion control and a window of one size.
+    /// Limits with which a silent peer is asked after a third of its time-out, with congestion control, a window and packets of one
+    /// size.
     #[must_use]
     pub const fn new(window_bytes: u32, idle_timeout_ns: u64) -> Limits {
         let (max_window_bytes, ask_after_ns) = (window_bytes, idle_timeout_ns / 3);
-        Limits { window_bytes, max_window_bytes, ask_after_ns, idle_timeout_ns, pace_bytes_per_s: 0 }
+        let (pace_bytes_per_s, max_packet_bytes) = (0, 0);
+        Limits { window_bytes, max_window_bytes, ask_after_ns, idle_timeout_ns, pace_bytes_per_s, max_packet_bytes }
     }
 }
 
@@ -75,7 +81,7 @@ pub struct Session<P, R> {
     /// The receiving half.
     pub receiver: Receiver<R>,
     peer_session: u32,
-    packet_bytes: usize,
+    unit_bytes: usize,
     limits: Limits,
     heard_ns: u64,
     asked_ns: u64,
@@ -93,11 +99,12 @@ impl<P, R> Session<P, R> {
         now_ns: u64,
     ) -> Session<P, R> {
         let (peer_window, pace) = (units(peer_window_bytes, packet_bytes), limits.pace_bytes_per_s);
+        let sizes = (packet_bytes as usize, limits.max_packet_bytes as usize);
         Session {
-            sender: Sender::with_rate(packet_bytes as usize, peer_window, pace),
+            sender: Sender::with_limits(sizes, peer_window, pace),
             receiver: Receiver::new(packet_bytes as usize, units(limits.window_bytes, packet_bytes)),
             peer_session,
-            packet_bytes: packet_bytes as usize,
+            unit_bytes: packet_bytes as usize,
             limits,
             heard_ns: now_ns,
             asked_ns: now_ns,
@@ -110,10 +117,16 @@ impl<P, R> Session<P, R> {
         self.peer_session
     }
 
-    /// The packet size in bytes, header included.
+    /// The packet size in bytes, header included, as the path is found to take it now.
     #[must_use]
     pub fn packet_bytes(&self) -> usize {
-        self.packet_bytes
+        self.sender.packet_bytes()
+    }
+
+    /// The packet size with which the session began, in bytes, header included: the unit of credit.
+    #[must_use]
+    pub fn first_packet_bytes(&self) -> usize {
+        self.unit_bytes
     }
 
     /// Notes that the peer was heard; call it for every packet of the session.
@@ -126,8 +139,8 @@ impl<P, R> Session<P, R> {
     /// Lets the window of data grow if the peer is held back by it: to twice its size, by `spare_bytes` at most. By how many bytes it
     /// has grown. To be called whenever data was consumed.
     pub fn grow_window(&mut self, now_ns: u64, spare_bytes: u64) -> u64 {
-        let unit = self.packet_bytes.max(1) as u64;
-        let most = u64::from(units(self.limits.max_window_bytes, self.packet_bytes as u32));
+        let unit = self.unit_bytes.max(1) as u64;
+        let most = u64::from(units(self.limits.max_window_bytes, self.unit_bytes as u32));
         let spare = self.receiver.window_units() + spare_bytes / unit;
         self.receiver.grow_window(now_ns, self.sender.rtt_ns(), most.min(spare)) * unit
     }
@@ -135,14 +148,14 @@ impl<P, R> Session<P, R> {
     /// The window of data in bytes.
     #[must_use]
     pub fn window_bytes(&self) -> u64 {
-        self.receiver.window_units() * self.packet_bytes as u64
+        self.receiver.window_units() * self.unit_bytes as u64
     }
 
     /// By how many bytes the window of data has grown so far.
     #[must_use]
     pub fn grown_bytes(&self) -> u64 {
-        let first = u64::from(units(self.limits.window_bytes, self.packet_bytes as u32));
-        self.receiver.window_units().saturating_sub(first) * self.packet_bytes as u64
+        let first = u64::from(units(self.limits.window_bytes, self.unit_bytes as u32));
+        self.receiver.window_units().saturating_sub(first) * self.unit_bytes as u64
     }
 
     /// Takes an ack packet's payload; acknowledged units go to `release`.
@@ -180,6 +193,21 @@ impl<P, R> Session<P, R> {
             return Some(ShortPacket::new(PacketKind::Ping, self.peer_session, &[]));
         }
         None
+    }
+
+    /// The header of a probe of the packet size, and its length in bytes, if one is due: what is behind the header is zero
+    /// ([`crate::mtu`]). Call until there is none.
+    pub fn poll_probe(&mut self, now_ns: u64) -> Option<([u8; HEADER_BYTES], usize)> {
+        let Probe { number, bytes } = self.sender.poll_probe(now_ns)?;
+        let payload_bytes = (bytes - HEADER_BYTES) as u16;
+        let header = Header { payload_bytes, seq: number, ..Header::new(PacketKind::Probe, self.peer_session) };
+        Some((header.to_bytes(), bytes))
+    }
+
+    /// The answer to a probe of the peer.
+    #[must_use]
+    pub fn answer_probe(&self, probe: &Header) -> [u8; HEADER_BYTES] {
+        Header { seq: probe.seq, ..Header::new(PacketKind::Probed, self.peer_session) }.to_bytes()
     }
 
     /// Lets time pass: retransmission time-outs. Returns whether the peer is still believed to be there.

@@ -1,7 +1,37 @@
 //! A unit: as it is queued, and in flight, where it notes which of its packets were sent, acknowledged, lost and sent again.
 
+use crate::credit::Charge;
 use crate::order::TrafficClass;
 use std::ops::Range;
+
+/// The packets of a unit: how many, and how long they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lengths {
+    /// How many: 1 to 64.
+    pub packets: u32,
+    /// Bytes from one to the next; the last may be shorter.
+    pub stride: u64,
+    /// Bytes of all, headers and padding included.
+    pub bytes: u64,
+}
+
+impl Lengths {
+    /// Packets of `bytes` bytes in all that are as long as each other.
+    #[must_use]
+    pub fn even(packets: u32, bytes: u64) -> Lengths {
+        Lengths { packets, stride: bytes.div_ceil(packets.max(1).into()), bytes }
+    }
+
+    /// Bytes of the last.
+    fn last(self) -> u64 {
+        self.bytes.saturating_sub(u64::from(self.packets.saturating_sub(1)) * self.stride)
+    }
+
+    /// Bytes of the longest.
+    fn longest(self) -> u64 {
+        if self.packets > 1 { self.stride } else { self.bytes }
+    }
+}
 
 /// A unit, or the rest of one that was sent in part.
 #[derive(Debug)]
@@ -12,8 +42,10 @@ pub(crate) struct Queued<P> {
     pub(crate) packets: u32,
     /// Bytes of a packet.
     pub(crate) packet_bytes: u64,
-    /// Units of credit that a packet takes.
-    pub(crate) charge: u32,
+    /// Bytes of the longest packet.
+    pub(crate) longest_bytes: usize,
+    /// Units of credit that its packets take.
+    pub(crate) charge: Charge,
     /// Bytes of the payload.
     pub(crate) bytes: u64,
     pub(crate) class: TrafficClass,
@@ -21,11 +53,25 @@ pub(crate) struct Queued<P> {
 }
 
 impl<P> Queued<P> {
-    /// Each packet takes one unit of credit, until another charge is set.
-    pub(crate) fn new(payload: P, packets: u32, bytes: u64, class: TrafficClass, droppable: bool) -> Queued<P> {
+    /// The packets' charge is by `charge`, which gets the bytes of one.
+    pub(crate) fn new(
+        payload: P,
+        lengths: Lengths,
+        class: TrafficClass,
+        droppable: bool,
+        charge: impl Fn(u64) -> u32,
+    ) -> Queued<P> {
+        let Lengths { packets, stride, bytes } = lengths;
         // Rounded up: nothing is on the way for free.
         let packet_bytes = bytes.div_ceil(packets.max(1).into()).max(1);
-        Queued { payload, from: 0, packets, packet_bytes, charge: 1, bytes, class, droppable }
+        let longest_bytes = lengths.longest() as usize;
+        let charge = Charge { each: charge(stride), last: charge(lengths.last()) };
+        Queued { payload, from: 0, packets, packet_bytes, longest_bytes, charge, bytes, class, droppable }
+    }
+
+    /// Units of credit that its next packet takes.
+    pub(crate) fn next_charge(&self) -> u32 {
+        if self.packets > 1 { self.charge.each } else { self.charge.last }
     }
 
     pub(crate) fn into_unit(self, first_seq: u64) -> Unit<P> {
@@ -33,6 +79,7 @@ impl<P> Queued<P> {
             first_seq,
             packets: self.packets,
             packet_bytes: self.packet_bytes,
+            longest_bytes: self.longest_bytes,
             charge: self.charge,
             bytes: self.bytes,
             payload: Some(self.payload),
@@ -62,8 +109,10 @@ pub(crate) struct Unit<P> {
     pub(crate) first_seq: u64,
     pub(crate) packets: u32,
     pub(crate) packet_bytes: u64,
-    /// Units of credit that a packet takes.
-    pub(crate) charge: u32,
+    /// Bytes of the longest packet.
+    pub(crate) longest_bytes: usize,
+    /// Units of credit that its packets take.
+    pub(crate) charge: Charge,
     pub(crate) bytes: u64,
     /// Packets sent at least once: the first `sent` ones.
     pub(crate) sent: u32,
@@ -101,14 +150,28 @@ impl<P> Unit<P> {
             from: self.from + self.sent,
             packets: self.packets - self.sent,
             packet_bytes: self.packet_bytes,
+            longest_bytes: self.longest_bytes,
             charge: self.charge,
             bytes: std::mem::take(&mut self.bytes),
             class: self.class,
             droppable: false,
         };
         self.packets = self.sent;
+        self.charge.last = self.charge.each;
         self.resends.truncate(self.sent as usize);
         Some(rest)
+    }
+
+    /// Units of credit that its next packet takes.
+    pub(crate) fn next_charge(&self) -> u32 {
+        if self.packets > self.sent + 1 { self.charge.each } else { self.charge.last }
+    }
+
+    /// Units of credit that these packets take.
+    pub(crate) fn charge_of(&self, packets: Range<u32>) -> u64 {
+        let each = u64::from(self.charge.each);
+        let last = if packets.end == self.packets { u64::from(self.charge.last) } else { each };
+        u64::from((packets.end - packets.start).saturating_sub(1)) * each + last
     }
 
     pub(crate) fn sent_mask(&self) -> u64 {

@@ -1,20 +1,23 @@
 //! The page on the protocol against the code: its packets are those that the code makes and reads, its control messages are read, and
-//! none is missing.
+//! none is missing; and the dissector for Wireshark reads the packets of the page as the code does.
 
+#![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
 #![allow(clippy::unwrap_used, reason = "a test may panic; the lint spares test functions only, not what they call")]
 
 use crossdock_transport::handshake::Close;
+use crossdock_transport::parts::Splitter;
 use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
 use crossdock_transport::secure::{
     Arrival, Authorized, Initiator, KEY_BYTES, KeyLimits, PrivateKey, RANDOM_BYTES, Responder, ResponderConfig,
 };
 use crossdock_transport::{
-    ControlMessage, Cut, DatagramReport, HEADER_BYTES, Header, Hello, Notice, PacketKind, Reply, Request, VERSION,
-    Welcome,
+    ControlMessage, Cut, DatagramReport, EcnCounts, HEADER_BYTES, Header, Hello, Notice, PacketKind, Reply, Request,
+    VERSION, Welcome,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const PAGE: &str = include_str!("../../../docs/protocol.md");
 
@@ -23,6 +26,17 @@ fn blocks(word: &str) -> Vec<(&'static str, &'static str)> {
     let fences = PAGE.split("\n```").skip(1).step_by(2);
     let blocks = fences.filter_map(|block| block.split_once('\n'));
     blocks.filter_map(|(fence, text)| Some((fence.strip_prefix(word)?.trim(), text))).collect()
+}
+
+/// The first part of a packet, of 16 bytes.
+fn first_part(packet: &[u8]) -> Vec<u8> {
+    let mut first = None;
+    let sent = Splitter::default().split([packet], packet.len(), HEADER_BYTES + 16, |parts, stride| {
+        first.get_or_insert_with(|| parts[..stride].to_vec());
+        Ok::<_, ()>(true)
+    });
+    assert_eq!(sent, Ok(true));
+    first.unwrap()
 }
 
 /// The packets of the page, as the code makes them.
@@ -35,6 +49,7 @@ fn packets() -> BTreeMap<&'static str, Vec<u8>> {
     let datagrams = DatagramReport { end: 10, arrived: 9 };
     let mut ack = Ack::new(5, 1424).with_ranges(std::iter::once(7..9));
     (ack.control_limit, ack.delay_us, ack.datagrams) = (69, 300, datagrams);
+    ack.ecn = EcnCounts { ect_0: 14, ce: 2 };
     let mut payload = [0; MAX_ACK_BYTES];
     let len = ack.encode(&mut payload);
     let long: Vec<u8> = (0..20).collect();
@@ -47,6 +62,11 @@ fn packets() -> BTreeMap<&'static str, Vec<u8>> {
         ("ack", Header::new(PacketKind::Ack, 7).packet(&payload[..len]).unwrap()),
         ("first_piece", [&cut.head(0, &records(PacketKind::Data, 258), 258), &long[cut.range(0)]].concat()),
         ("datagram", records(PacketKind::Datagram, 4).packet(&record).unwrap()),
+        ("probed", Header { seq: 3, ..Header::new(PacketKind::Probed, 7) }.to_bytes().to_vec()),
+        (
+            "part",
+            first_part(&Header { records: 5, ..records(PacketKind::Data, 258) }.packet(&record.repeat(5)).unwrap()),
+        ),
     ])
 }
 
@@ -143,4 +163,98 @@ fn the_envelopes_of_the_page_are_those_of_the_code() {
         blocks("envelope").into_iter().map(|(name, text)| (name, text.trim_end().to_owned())).collect();
     let all: Vec<String> = made.iter().map(|(name, text)| format!("{name}\n{text}\n")).collect();
     assert_eq!(on_page, made, "the code's envelopes:\n{}", all.join("\n"));
+}
+
+/// The bytes of the page's blocks of hexadecimal digits whose fence begins with this word.
+fn bytes_of(word: &str) -> Vec<(&'static str, Vec<u8>)> {
+    let bytes = |text: &str| text.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+    blocks(word).into_iter().map(|(name, text)| (name, bytes(text))).collect()
+}
+
+/// A capture of UDP datagrams to port 7440, as libpcap has it: over IPv4, without a link's header.
+fn capture(datagrams: &[Vec<u8>]) -> Vec<u8> {
+    let words = |words: [u32; 4]| words.map(u32::to_le_bytes).concat();
+    let mut file = [words([0xa1b2_c3d4, 0x0004_0002, 0, 0]), vec![0xff, 0xff, 0, 0, 101, 0, 0, 0]].concat();
+    for datagram in datagrams {
+        let (udp, ip) = ((8 + datagram.len()) as u16, (28 + datagram.len()) as u16);
+        file.extend(words([0, 0, ip.into(), ip.into()]));
+        file.extend([0x45, 0]);
+        file.extend(ip.to_be_bytes());
+        file.extend([0, 0, 0x40, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
+        file.extend([40_000, 7440, udp, 0].map(u16::to_be_bytes).concat());
+        file.extend(datagram);
+    }
+    file
+}
+
+/// The fields of the dissector, packet by packet; `None` if tshark is not installed.
+fn dissect(datagrams: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> {
+    static CAPTURES: AtomicU32 = AtomicU32::new(0);
+    let (process, number) = (std::process::id(), CAPTURES.fetch_add(1, Ordering::Relaxed));
+    let path = std::env::temp_dir().join(format!("crossdock-page-{process}-{number}.pcap"));
+    std::fs::write(&path, capture(datagrams)).unwrap();
+    let script = concat!("lua_script:", env!("CARGO_MANIFEST_DIR"), "/../../docs/wireshark/crossdock.lua");
+    let mut tshark = std::process::Command::new("tshark");
+    tshark.args(["-X", script, "-T", "fields", "-E", "separator=|", "-r"]).arg(&path);
+    tshark.args(fields.iter().flat_map(|field| ["-e", field]));
+    let output = tshark.output();
+    std::fs::remove_file(&path).unwrap();
+    let output = output.ok()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !errors.contains("Lua:"), "{errors}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    Some(text.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect())
+}
+
+#[test]
+fn the_dissector_reads_the_packets_of_the_page_as_the_code_does() {
+    let (packets, envelopes) = (bytes_of("hex"), bytes_of("envelope"));
+    let mut datagrams: Vec<Vec<u8>> = packets.iter().chain(&envelopes).map(|(_, bytes)| bytes.clone()).collect();
+    // A length that is longer than the packet.
+    let mut spoilt = packets[0].1.clone();
+    spoilt[2] += 1;
+    datagrams.push(spoilt);
+    let common = ["version", "kind", "length", "session", "seq", "piece", "envelope", "malformed"];
+    let fields: Vec<String> = common.iter().map(|field| format!("crossdock.{field}")).collect();
+    let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+    let Some(lines) = dissect(&datagrams, &fields) else {
+        return println!("skipped: tshark is not installed");
+    };
+    let mut expected: Vec<Vec<String>> = Vec::new();
+    for (_, packet) in &packets {
+        let Header { kind, payload_bytes, session, seq, piece, .. } = Header::read(packet).unwrap();
+        let (kind, piece) = (kind as u64, piece as u64);
+        let words = [VERSION.into(), kind, payload_bytes.into(), session.into(), seq, piece];
+        expected.push(words.iter().map(u64::to_string).chain(["".to_owned(), "".to_owned()]).collect());
+    }
+    for (_, envelope) in &envelopes {
+        let mut words = vec![String::new(); common.len()];
+        words[6] = format!("0x{:02x}", envelope[0]);
+        expected.push(words);
+    }
+    assert_eq!(lines[..expected.len()], expected);
+    let spoilt = lines.last().unwrap();
+    assert!(!spoilt.last().unwrap().is_empty(), "it is marked as malformed: {spoilt:?}");
+}
+
+#[test]
+fn the_dissector_reads_payloads() {
+    let packets: BTreeMap<_, _> = bytes_of("hex").into_iter().collect();
+    let read = |name: &str, fields: &[&str]| {
+        let fields: Vec<String> = fields.iter().map(|field| format!("crossdock.{field}")).collect();
+        let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+        dissect(std::slice::from_ref(&packets[name]), &fields).map(|mut lines| lines.remove(0).join(" "))
+    };
+    let ack =
+        ["next_seq", "data_limit", "control_limit", "delay_us", "range.from", "range.to", "datagrams", "ect_0", "ce"];
+    let ack: Vec<String> = ack.iter().map(|field| format!("ack.{field}")).collect();
+    let ack: Vec<&str> = ack.iter().map(String::as_str).collect();
+    let Some(read_ack) = read("ack", &ack) else { return println!("skipped: tshark is not installed") };
+    assert_eq!(read_ack, "5 1424 69 300 7 9 9 14 2");
+    let hello = read("hello", &["own_session", "packet_bytes", "window_bytes", "flags"]).unwrap();
+    assert_eq!(hello, "7 1472 2097152 0x00000001");
+    assert_eq!(read("close", &["close.reason"]).unwrap(), "done");
+    assert_eq!(read("first_piece", &["message_bytes"]).unwrap(), "20");
+    assert_eq!(read("part", &["part.offset", "part.total", "part.kind", "part.bytes"]).unwrap(), "0 72 3 16");
+    assert_eq!(read("data", &["format", "stream", "records"]).unwrap(), "0x0102030405060708 3 1");
 }

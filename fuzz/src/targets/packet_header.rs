@@ -2,6 +2,7 @@
 //! written back and decodes to the same. The first byte is the stride, in steps of eight bytes.
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::walk;
+use crossdock_transport::parts::{Parts, Put};
 use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
 use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, PacketKind, Welcome};
 
@@ -18,6 +19,7 @@ pub fn fuzz(input: &[u8]) {
     if let Some(close) = Hello::refuse_version(frame) {
         assert_eq!((close[0], close[1]), (frame[0], PacketKind::Close as u8));
     }
+    let mut parts: Parts<Vec<u8>> = Parts::default();
     for run in &runs {
         for (ahead, span) in run.spans(&spans).iter().enumerate() {
             let payload = &frame[span.range()];
@@ -26,6 +28,13 @@ pub fn fuzz(input: &[u8]) {
             assert_eq!((header.session, header.kind), (run.header.session, run.header.kind));
             assert_eq!(header.seq, run.header.seq.wrapping_add(ahead as u64));
             decode(header.kind, payload);
+            if header.kind == PacketKind::Part
+                && let Put::Whole(packet, len, _) = parts.put(&header, payload, (0, 0), |bytes| Some(vec![0; bytes]))
+            {
+                let inner = Header::read(&packet[..len]).expect("a packet that is none is refused");
+                assert_eq!((inner.session, inner.seq), (header.session, header.seq));
+                assert_ne!(inner.kind, PacketKind::Part);
+            }
         }
     }
 }
@@ -61,6 +70,13 @@ fn decode(kind: PacketKind, payload: &[u8]) {
             assert_eq!(again.again, close.again);
             assert!(close.reason.starts_with(&again.reason), "a long reason is cut");
         }
-        PacketKind::Data | PacketKind::Datagram | PacketKind::Ping | PacketKind::Message | PacketKind::Reset => {}
+        PacketKind::Data
+        | PacketKind::Datagram
+        | PacketKind::Message
+        | PacketKind::Part
+        | PacketKind::Ping
+        | PacketKind::Probe
+        | PacketKind::Probed
+        | PacketKind::Reset => {}
     }
 }

@@ -180,9 +180,14 @@ fn send(session: &mut Session<u64, Arriving>, model: &mut Model, now_ns: u64, mo
         let found = model.queued.iter().find(|(queued, ..)| *queued == unit);
         let &(_, bytes, of, class) = found.expect("it was not released");
         let traffic = class.traffic() as usize;
-        let each = charge(bytes.div_ceil(of.into()) as usize, PACKET_BYTES as usize, model.theirs[traffic]);
+        let charge = |bytes| u64::from(charge(bytes as usize, PACKET_BYTES as usize, model.theirs[traffic]));
+        let stride = bytes.div_ceil(of.into());
+        let of_packet = |at| {
+            let last = bytes.saturating_sub(u64::from(of - 1) * stride);
+            charge(if at + 1 == of { last } else { stride })
+        };
         let end = transmit.first_seq + u64::from(packets.end);
-        let count = if transmit.resend { 0 } else { u64::from(packets.end - packets.start) * u64::from(each) };
+        let count: u64 = if transmit.resend { 0 } else { packets.clone().map(of_packet).sum() };
         assert!(model.used[traffic] + count <= model.limit[traffic], "beyond the credit");
         assert!(transmit.resend || transmit.first_seq + u64::from(packets.start) == model.sent);
         if left == 0 {

@@ -6,11 +6,12 @@ use std::net::SocketAddr;
 
 use crossdock_mailbox::HugePages;
 use crossdock_mailbox::host::{HostConfig, Implementation, MailboxOptions};
-use crossdock_runtime::ContextConfig;
+use crossdock_nectarine::PublicKey;
 use crossdock_runtime::settings::{name, perhaps_within, within};
+use crossdock_runtime::{ContextConfig, NodeAddress};
 use serde::Deserialize;
 
-use super::values::auto_or_node;
+use super::values::{auto_or_node, perhaps_key};
 
 /// `[host]`: the bounds of [`HostConfig`], under the same names, and what memory they lie in.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -116,6 +117,16 @@ pub(crate) struct PeerSection {
     pub(super) name: String,
     /// The UDP address of its daemon.
     pub(super) address: SocketAddr,
+    /// Its daemon's public key.
+    #[serde(default, deserialize_with = "perhaps_key")]
+    pub(super) key: Option<PublicKey>,
+}
+
+impl PeerSection {
+    /// As the context has it.
+    pub(super) fn node(&self) -> NodeAddress {
+        NodeAddress { name: self.name.clone(), address: self.address, key: self.key }
+    }
 }
 
 /// `[[mailbox]]`: a mailbox of the daemon's own.

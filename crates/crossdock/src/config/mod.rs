@@ -20,6 +20,7 @@ use serde::Deserialize;
 
 use self::access::AccessSection;
 pub(crate) use self::handler::HandlerSection;
+use self::host::PeerSection;
 pub(crate) use self::host::{HostSection, MailboxSection, NodeSection, TaskSection};
 pub(crate) use self::security::SecuritySection;
 use self::values::{auto_or_path, in_words, off_or_loopback};
@@ -187,7 +188,7 @@ impl Config {
         let Config { attach, services, morph, .. } = self;
         ContextConfig {
             node: self.node.name.clone(),
-            nodes: self.node.peer.iter().map(|peer| (peer.name.clone(), peer.address)).collect(),
+            nodes: self.node.peer.iter().map(PeerSection::node).collect(),
             attach: AttachConfig { huge_pages: self.host.huge_pages, ..attach.clone() },
             host: self.host.bounds(),
             services: ServicesConfig { files: place(&services.files), dumps: place(&services.dumps) },
@@ -375,7 +376,6 @@ mod tests {
             ("[attach]\ndomains = { a = [1], b = [2, 1] }", ":2:11: ", "user 1 is listed twice"),
             ("[attach.domains]\ndesks = 7", ":2:9: ", "sequence"),
             ("[node]\nname = \"a/b\"", ":2:8: ", "no `/`"),
-            ("[[node.peer]]\nname = \"east\"\naddress = \"east:7440\"", ":3:11: ", "socket address"),
             ("[services]\nfiles = \"\"", ":2:9: ", "\"off\" or a path"),
             ("[morph]\nunreadable = \"held\"", ":2:14: ", "did you mean `hold`?"),
             ("[morph]\nhold_bytes = 0", ":2:14: ", "from 4096 to"),
@@ -410,6 +410,18 @@ mod tests {
         ] {
             let found = refused(text);
             assert!(found.contains(place) && found.contains(expected), "{text} gave {found}");
+        }
+    }
+
+    #[test]
+    fn wrong_values_of_other_nodes_are_refused() {
+        for (values, place, expected) in [
+            ("address = \"east:7440\"", ":3:11: ", "socket address"),
+            ("address = \"10.0.0.1:7440\"\nkey = \"07\"", ":4:7: ", "64 hexadecimal"),
+            ("key = 7", ":3:7: ", "string"),
+        ] {
+            let found = refused(&format!("[[node.peer]]\nname = \"east\"\n{values}"));
+            assert!(found.contains(place) && found.contains(expected), "{values} gave {found}");
         }
     }
 
@@ -460,6 +472,7 @@ mod tests {
         let text = "[host]\nmax_clients = 3\nhuge_pages = \"none\"\n[attach]\naddress = \"unix:@there\"\nuids = [0, 7]\n\
                     gids = \"own\"\ndomains = { desks = [7, 8] }\n[node]\nname = \"west\"\n\
                     [[node.peer]]\nname = \"east\"\naddress = \"10.0.0.2:7440\"\n\
+                    key = \"0707070707070707070707070707070707070707070707070707070707070707\"\n\
                     [services]\nfiles = \"files\"\ndumps = \"/dumps\"\n\
                     [morph]\nhold_ms = 5\nunreadable = \"drop\"\nby_name = \"versions_of_stream\"\nstate_dir = \"kept\"\n";
         let config = Config::parse(text, Path::new("c")).unwrap_or_else(|failure| panic!("{}", failure.text()));
@@ -469,6 +482,7 @@ mod tests {
         assert_eq!(context.attach.domains, [("desks".to_owned(), vec![7, 8])]);
         assert_eq!(context.attach.address.map(|address| address.to_string()).as_deref(), Some("unix:@there"));
         assert_eq!((context.node.as_str(), context.nodes.len()), ("west", 1));
+        assert_eq!(context.nodes[0].key.map(|key| key.to_string()), Some("07".repeat(32)));
         assert_eq!(context.services.files, Some("/etc/crossdock/files".into()));
         assert_eq!(context.services.dumps, Some("/dumps".into()));
         assert_eq!((context.morph.hold_ms, context.morph.unreadable), (5, Unreadable::Drop));

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crossdock_nectarine::PublicKey;
 use crossdock_runtime::settings::{checked_name, path_unless};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
@@ -34,6 +35,11 @@ pub(super) fn off_or_loopback<'de, D: Deserializer<'de>>(deserializer: D) -> Res
 pub(super) fn auto_or_node<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let name = String::deserialize(deserializer)?;
     Ok(if name == "auto" { String::new() } else { checked_name(name)? })
+}
+
+/// A daemon's public key.
+pub(super) fn perhaps_key<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PublicKey>, D::Error> {
+    in_words(deserializer, str::parse).map(Some)
 }
 
 /// A quantity as people write it, such as `"5us"`.

@@ -1,10 +1,14 @@
 //! The socket of a session over packets, whose packets are in envelopes if the session has keys.
 
-use crate::settings::Keys;
+use crate::settings::{Clients, Keys};
 use crossdock_device::{Device, DeviceCounters, Frame, SealedSender, Sent, UdpDevice};
 use crossdock_mailbox::Pool;
+use crossdock_transport::mtu::{MAX_PADDING, padding};
+use crossdock_transport::parts::Splitter;
 use crossdock_transport::secure::envelope::Envelope;
-use crossdock_transport::secure::{Code, Initiator, OVERHEAD_BYTES, RANDOM_BYTES};
+use crossdock_transport::secure::{
+    Arrival, Code, Initiator, KeyLimits, OVERHEAD_BYTES, PublicKey, Responder, ResponderConfig,
+};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -12,45 +16,113 @@ use std::os::fd::BorrowedFd;
 
 /// The longest packet that waits for keys, in bytes: a hello is shorter.
 const HELD_BYTES: usize = 512;
+/// Programs that make a handshake with one that listens, at most: one of them gets its session.
+const MAX_CLIENTS: usize = 16;
+/// A program that has made a handshake and no session is forgotten after this time of silence, in ns.
+const IDLE_NS: u64 = 10_000_000_000;
 
-/// The socket towards the daemon.
+/// The socket towards the daemon, or of a program that waits for another one.
 pub(super) struct SecureDevice {
     device: UdpDevice,
-    peer: SocketAddr,
+    /// The other side of the session; of one that waits for it, none yet.
+    peer: Option<SocketAddr>,
     keys: Option<Box<Secure>>,
     now_ns: u64,
     /// The daemon's refusal of a packet in no envelope.
     refused: Option<Code>,
+    /// The longest packet that goes whole, in bytes.
+    most_bytes: usize,
+    splitter: Splitter,
 }
 
 struct Secure {
-    initiator: Initiator,
+    end: End,
     sender: SealedSender,
+}
+
+/// The side of the handshake.
+#[allow(clippy::large_enum_variant, reason = "a session has one, in a box")]
+enum End {
+    /// That dials.
+    Dialling(Dialling),
+    /// That is dialled.
+    Listening(Listening),
+}
+
+struct Dialling {
+    initiator: Initiator,
     /// The last packet that was to be sent before there were keys; it goes once there are.
     held: Option<Vec<u8>>,
     /// This side's public key.
     own: String,
 }
 
+struct Listening {
+    responder: Responder,
+    /// The key of the session's other side.
+    client: Option<PublicKey>,
+}
+
 impl SecureDevice {
+    /// Towards `peer`.
     pub(super) fn new(device: UdpDevice, peer: SocketAddr, keys: Option<&Keys>, uses_mailboxes: bool) -> SecureDevice {
-        let secure = |keys: &Keys| {
-            Box::new(Secure {
+        let end = |keys: &Keys| {
+            End::Dialling(Dialling {
                 initiator: Initiator::new(keys.private.clone(), keys.daemon, uses_mailboxes),
-                sender: SealedSender::new(OVERHEAD_BYTES),
                 held: None,
                 own: keys.private.public().to_string(),
             })
         };
-        SecureDevice { device, peer, keys: keys.map(secure), now_ns: 0, refused: None }
+        SecureDevice::over(device, Some(peer), keys.map(end))
+    }
+
+    /// For the first of these clients that dials, if there are any.
+    ///
+    /// # Errors
+    /// The system has no random bytes.
+    pub(super) fn listening(device: UdpDevice, clients: Option<&Clients>) -> io::Result<SecureDevice> {
+        let end = |clients: &Clients| {
+            let responder = Responder::new(ResponderConfig {
+                private: clients.private.clone(),
+                authorized: clients.authorized.clone(),
+                cookie_secret: random()?,
+                max_clients: MAX_CLIENTS,
+                max_clients_per_key: MAX_CLIENTS,
+                idle_ns: IDLE_NS,
+                place: (0, 0),
+                limits: KeyLimits::default(),
+            });
+            Ok::<_, io::Error>(End::Listening(Listening { responder, client: None }))
+        };
+        Ok(SecureDevice::over(device, None, clients.map(end).transpose()?))
+    }
+
+    fn over(device: UdpDevice, peer: Option<SocketAddr>, end: Option<End>) -> SecureDevice {
+        SecureDevice {
+            device,
+            peer,
+            keys: end.map(|end| Box::new(Secure { end, sender: SealedSender::new(OVERHEAD_BYTES) })),
+            now_ns: 0,
+            refused: None,
+            most_bytes: usize::MAX,
+            splitter: Splitter::default(),
+        }
+    }
+
+    /// The program at this address gets the session of the one that listens: whoever has another key is not heard from then on.
+    pub(super) fn take_peer(&mut self, peer: SocketAddr) {
+        self.peer = Some(peer);
+        if let Some(Secure { end: End::Listening(listening), .. }) = self.keys.as_deref_mut() {
+            listening.client = listening.responder.client_at(peer);
+        }
     }
 
     /// Another session begins, with keys of its own.
     pub(super) fn forget(&mut self) {
         self.refused = None;
-        if let Some(secure) = &mut self.keys {
-            secure.initiator.forget();
-            secure.held = None;
+        if let Some(Secure { end: End::Dialling(dialling), .. }) = self.keys.as_deref_mut() {
+            dialling.initiator.forget();
+            dialling.held = None;
         }
     }
 
@@ -59,19 +131,73 @@ impl SecureDevice {
         self.now_ns = now_ns;
     }
 
+    /// Packets that are longer than this go in parts, until another length is set. In bytes.
+    pub(super) fn set_most_bytes(&mut self, most_bytes: usize) {
+        self.most_bytes = most_bytes;
+    }
+
+    /// Sends a probe of `bytes` bytes, with that header.
+    ///
+    /// # Errors
+    /// The network's: the interface takes no packet of that length.
+    pub(super) fn send_probe(&mut self, to: SocketAddr, header: &[u8], bytes: usize) -> io::Result<Sent> {
+        let mut slices = [IoSlice::new(&[]); 1 + MAX_PADDING];
+        slices[0] = IoSlice::new(header);
+        let mut count = 1;
+        for zeros in padding(bytes - header.len()) {
+            slices[count] = IoSlice::new(zeros);
+            count += 1;
+        }
+        self.send(to, &slices[..count], bytes)
+    }
+
+    #[cold]
+    fn send_parts(&mut self, to: SocketAddr, slices: &[IoSlice<'_>], stride: usize) -> io::Result<Sent> {
+        let (mut splitter, most_bytes) = (std::mem::take(&mut self.splitter), self.most_bytes);
+        let sent = splitter.split(slices.iter().map(|slice| &**slice), stride, most_bytes, |parts, stride| {
+            self.send_whole(to, &[IoSlice::new(parts)], stride).map(|sent| sent == Sent::Done)
+        });
+        self.splitter = splitter;
+        Ok(if sent? { Sent::Done } else { Sent::Full })
+    }
+
+    fn send_whole(&mut self, to: SocketAddr, slices: &[IoSlice<'_>], stride: usize) -> io::Result<Sent> {
+        let SecureDevice { device, keys, now_ns, .. } = self;
+        let Some(Secure { end, sender }) = keys.as_deref_mut() else { return device.send(to, slices, stride) };
+        match end {
+            End::Dialling(Dialling { initiator, held, .. }) => {
+                if !initiator.has_keys() {
+                    // Only hellos are sent before there is a session.
+                    let packet = slices.iter().flat_map(|slice| slice.iter().copied());
+                    *held = Some(packet.take(HELD_BYTES).collect());
+                    self.tick()?;
+                    return Ok(Sent::Done);
+                }
+                sender.send(device, to, (slices, stride), |part, stride, out| {
+                    initiator.seal(part, stride, out, *now_ns).map(|sealed| sealed.bytes)
+                })
+            }
+            // Nothing is sent to one that has no keys but by the handshake.
+            End::Listening(Listening { responder, .. }) => {
+                sender.send(device, to, (slices, stride), |part, stride, out| {
+                    responder.seal(to, part, stride, out, *now_ns).map(|sealed| sealed.bytes)
+                })
+            }
+        }
+    }
+
     /// Sends what the handshake has to send now.
     ///
     /// # Errors
     /// The network's, or the system has no random bytes.
     pub(super) fn tick(&mut self) -> io::Result<()> {
         let SecureDevice { device, peer, keys, now_ns, .. } = self;
-        let Some(Secure { initiator, sender, .. }) = keys.as_deref_mut() else { return Ok(()) };
+        let Some(Secure { end, sender }) = keys.as_deref_mut() else { return Ok(()) };
         // If it is still full, the next packet or the next turn sends it.
         let _ = sender.flush(device);
+        let (End::Dialling(Dialling { initiator, .. }), Some(peer)) = (end, peer) else { return Ok(()) };
         if initiator.should_begin(*now_ns) {
-            let mut random = [0; RANDOM_BYTES];
-            getrandom(&mut random[..], GetRandomFlags::empty())?;
-            initiator.begin(*now_ns, random);
+            initiator.begin(*now_ns, random()?);
         }
         if let Some(packet) = initiator.poll(*now_ns) {
             // A full device loses it; it is repeated.
@@ -82,15 +208,22 @@ impl SecureDevice {
 
     /// When [`SecureDevice::tick`] has something to do by itself, in ns.
     pub(super) fn due_ns(&self) -> u64 {
-        self.keys.as_ref().map_or(u64::MAX, |secure| secure.initiator.next_ns())
+        match self.keys.as_deref() {
+            Some(Secure { end: End::Dialling(Dialling { initiator, .. }), .. }) => initiator.next_ns(),
+            _ => u64::MAX,
+        }
     }
 
     /// Why there is no session, as far as it is a matter of keys; and whether the daemon has said so.
     pub(super) fn refusal(&self) -> Option<(String, bool)> {
-        let Some(Secure { initiator, own, .. }) = self.keys.as_deref() else {
-            let why = "it takes packets from this network only in secure sessions: give this client a key of its own \
-                       (`crossdock keygen`) and the daemon's public key";
-            return self.refused.map(|_| (why.to_owned(), true));
+        let (initiator, own) = match self.keys.as_deref() {
+            Some(Secure { end: End::Dialling(Dialling { initiator, own, .. }), .. }) => (initiator, own),
+            Some(_) => return None,
+            None => {
+                let why = "it takes packets from this network only in secure sessions: give this client a key of its own \
+                           (`crossdock keygen`) and the daemon's public key";
+                return self.refused.map(|_| (why.to_owned(), true));
+            }
         };
         Some(match initiator.refused() {
             Some(Code::UnknownKey) => {
@@ -108,8 +241,8 @@ impl SecureDevice {
 
     /// Opens the envelopes of frames that have arrived; what is in none is left out.
     fn open(&mut self, frames: &mut Vec<Frame>, from: usize) -> io::Result<()> {
-        let SecureDevice { device, peer, keys, now_ns, refused } = self;
-        let Some(Secure { initiator, sender, held, .. }) = keys.as_deref_mut() else {
+        let SecureDevice { device, peer, keys, now_ns, refused, .. } = self;
+        let Some(Secure { end, sender }) = keys.as_deref_mut() else {
             for frame in &frames[from..] {
                 if let Some(Envelope::Refusal { code, .. }) = frame.packets().next().and_then(Envelope::read) {
                     *refused = Some(code);
@@ -118,20 +251,67 @@ impl SecureDevice {
             return Ok(());
         };
         for frame in &mut frames[from..] {
-            let heard = initiator.open_frame(&mut frame.buffer[..frame.len], frame.stride, *now_ns);
-            (frame.len, frame.stride) = (heard.len, heard.stride.min(heard.len.max(1)));
-            if let Some(packet) = held.take_if(|_| heard.has_keys) {
-                let sealed =
-                    sender.send(device, *peer, (&[IoSlice::new(&packet)], packet.len()), |part, stride, out| {
-                        initiator.seal(part, stride, out, *now_ns).map(|sealed| sealed.bytes)
-                    });
-                // A full device loses it; it is repeated.
-                let _ = sealed?;
+            match end {
+                End::Dialling(dialling) => dialling.open(frame, (device, sender), *now_ns)?,
+                End::Listening(listening) => listening.open(frame, device, *peer, *now_ns),
             }
         }
         frames.retain(|frame| frame.len > 0);
         self.tick()
     }
+}
+
+impl Dialling {
+    fn open(
+        &mut self,
+        frame: &mut Frame,
+        (device, sender): (&mut UdpDevice, &mut SealedSender),
+        now_ns: u64,
+    ) -> io::Result<()> {
+        let Dialling { initiator, held, .. } = self;
+        let heard = initiator.open_frame(&mut frame.buffer[..frame.len], frame.stride, now_ns);
+        (frame.len, frame.stride) = (heard.len, heard.stride.min(heard.len.max(1)));
+        if let Some(packet) = held.take_if(|_| heard.has_keys) {
+            let sealed =
+                sender.send(device, frame.from, (&[IoSlice::new(&packet)], packet.len()), |part, stride, out| {
+                    initiator.seal(part, stride, out, now_ns).map(|sealed| sealed.bytes)
+                });
+            // A full device loses it; it is repeated.
+            let _ = sealed?;
+        }
+        Ok(())
+    }
+}
+
+impl Listening {
+    /// Packets that are not from the session's other side, once there is one, are left out.
+    fn open(&mut self, frame: &mut Frame, device: &mut UdpDevice, peer: Option<SocketAddr>, now_ns: u64) {
+        let from = frame.from;
+        let mut arrival = Arrival {
+            from,
+            now_ns,
+            is_taken: &|addr| peer == Some(addr),
+            random: &mut || random().ok(),
+            // The sender gets the reason in the reply; nobody counts here.
+            refuse: &mut |_| {},
+        };
+        let opened = self.responder.open_frame(&mut frame.buffer[..frame.len], frame.stride, &mut arrival);
+        if let Some(reply) = opened.reply {
+            // A full device loses it; what it answers is repeated.
+            let _ = device.send(from, &[IoSlice::new(reply.bytes())], reply.bytes().len());
+        }
+        let is_heard = peer.is_none_or(|peer| peer == from && opened.client == self.client);
+        let len = if is_heard { opened.len } else { 0 };
+        (frame.len, frame.stride) = (len, opened.stride.min(len.max(1)));
+    }
+}
+
+/// Random bytes that nobody can foresee.
+fn random<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    // So few come at once, or not at all.
+    let filled = getrandom(&mut bytes[..], GetRandomFlags::empty())?;
+    if filled == BYTES { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 impl Device for SecureDevice {
@@ -148,24 +328,26 @@ impl Device for SecureDevice {
     }
 
     fn send(&mut self, to: SocketAddr, slices: &[IoSlice<'_>], stride: usize) -> io::Result<Sent> {
-        let SecureDevice { device, keys, now_ns, .. } = self;
-        let Some(Secure { initiator, sender, held, .. }) = keys.as_deref_mut() else {
-            return device.send(to, slices, stride);
-        };
-        if !initiator.has_keys() {
-            // Only hellos are sent before there is a session.
-            let packet = slices.iter().flat_map(|slice| slice.iter().copied());
-            *held = Some(packet.take(HELD_BYTES).collect());
-            self.tick()?;
-            return Ok(Sent::Done);
-        }
-        sender.send(device, to, (slices, stride), |part, stride, out| {
-            initiator.seal(part, stride, out, *now_ns).map(|sealed| sealed.bytes)
-        })
+        let is_long =
+            stride > self.most_bytes && slices.iter().map(|slice| slice.len()).sum::<usize>() > self.most_bytes;
+        if is_long { self.send_parts(to, slices, stride) } else { self.send_whole(to, slices, stride) }
+    }
+
+    fn set_ecn(&mut self, bits: u8) {
+        self.device.set_ecn(bits);
+    }
+
+    fn ecn(&self) -> u8 {
+        self.device.ecn()
     }
 
     fn packet_bytes(&self, to: SocketAddr) -> usize {
         let bytes = self.device.packet_bytes(to);
+        if self.keys.is_some() { bytes.saturating_sub(OVERHEAD_BYTES) & !7 } else { bytes }
+    }
+
+    fn most_packet_bytes(&self, to: SocketAddr) -> usize {
+        let bytes = self.device.most_packet_bytes(to);
         if self.keys.is_some() { bytes.saturating_sub(OVERHEAD_BYTES) & !7 } else { bytes }
     }
 

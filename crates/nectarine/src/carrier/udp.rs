@@ -7,16 +7,19 @@ use super::{Carrier, DatagramCounts};
 use crate::error::Error;
 use crate::incoming::{Arrived, Bytes, Heard};
 use crate::outgoing::{Message, Outgoing, PacketBuffer, Unsent, unsent_records};
-use crate::settings::{Keys, Transport};
-use crossdock_device::{Device, Frame, Idler, Sent, UdpDevice, UdpOptions};
-use crossdock_mailbox::Buffer;
+use crate::settings::{Clients, Keys, Transport};
+use crossdock_device::{Device, Frame, Idler, Sent, UdpDevice, UdpOptions, is_too_long};
+use crossdock_mailbox::{Buffer, BufferMut};
 use crossdock_transport::credit::{MAX_WINDOW_BYTES, WINDOW_BYTES};
+use crossdock_transport::ecn::{ECT_0, NOT_ECT};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
+use crossdock_transport::parts::{Parts, Put};
 use crossdock_transport::pieces::Head;
 use crossdock_transport::{
     Cut, Dialler, Header, Limits, MAX_PACKETS, MAX_SUPER_BYTES, PacketKind, Session, SuperPacket,
 };
+use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -124,6 +127,11 @@ pub(crate) struct Udp {
     frames: Vec<Frame>,
     spans: Vec<PayloadSpan>,
     runs: Vec<Run>,
+    /// Packets that miss parts, and those whose parts have all come.
+    parts: Parts<BufferMut>,
+    whole: VecDeque<Frame>,
+    /// ECN's bits of the frame in work.
+    ecn: u8,
     /// The last, so that all that has buffers of it is gone before.
     pool: LentPool,
 }
@@ -136,18 +144,22 @@ impl Udp {
     /// The system refuses the socket or memory.
     pub(crate) fn open(peer: SocketAddr, uses_mailboxes: bool, keys: Option<&Keys>, now_ns: u64) -> Result<Udp, Error> {
         let device = UdpDevice::connect(peer, options()).map_err(Error::system("cannot open a UDP socket"))?;
-        let mut udp = Udp::over(device, peer, uses_mailboxes, keys)?;
+        let holds = device.info().receive_buffer_bytes;
+        let device = SecureDevice::new(device, peer, keys, uses_mailboxes);
+        let mut udp = Udp::over((device, holds), peer, uses_mailboxes)?;
         udp.dial(now_ns);
         Ok(udp)
     }
 
-    /// Opens a socket at an address for one session, with the first program that dials it.
+    /// Opens a socket at an address for one session, with the first program that dials it: of these, in envelopes, or any.
     ///
     /// # Errors
-    /// The system refuses the socket or memory.
-    pub(crate) fn listen(addr: SocketAddr) -> Result<Udp, Error> {
+    /// The system refuses the socket or memory, or has no random bytes.
+    pub(crate) fn listen(addr: SocketAddr, clients: Option<&Clients>) -> Result<Udp, Error> {
         let device = UdpDevice::bind(addr, options()).map_err(Error::system("cannot open a UDP socket"))?;
-        let mut udp = Udp::over(device, addr, false, None)?;
+        let holds = device.info().receive_buffer_bytes;
+        let device = SecureDevice::listening(device, clients).map_err(Error::system("cannot make keys"))?;
+        let mut udp = Udp::over((device, holds), addr, false)?;
         udp.number = fastrand::u32(1..);
         udp.talk = Talk::Listening;
         Ok(udp)
@@ -169,12 +181,17 @@ impl Udp {
         self.peer
     }
 
-    fn over(device: UdpDevice, peer: SocketAddr, uses_mailboxes: bool, keys: Option<&Keys>) -> Result<Udp, Error> {
+    /// Over a socket whose receive buffer has `buffer_bytes` bytes.
+    fn over(
+        (device, buffer_bytes): (SecureDevice, usize),
+        peer: SocketAddr,
+        uses_mailboxes: bool,
+    ) -> Result<Udp, Error> {
         // The kernel charges a packet up to twice its length.
-        let holds = u32::try_from(device.info().receive_buffer_bytes / 2).unwrap_or(u32::MAX);
+        let holds = u32::try_from(buffer_bytes / 2).unwrap_or(u32::MAX);
         let held_bytes = holds.max(LEAST_WINDOW_BYTES);
         Ok(Udp {
-            device: SecureDevice::new(device, peer, keys, uses_mailboxes),
+            device,
             peer,
             held_bytes,
             window_bytes: WINDOW_BYTES.min(held_bytes),
@@ -189,6 +206,9 @@ impl Udp {
             frames: Vec::new(),
             spans: Vec::new(),
             runs: Vec::new(),
+            parts: Parts::default(),
+            whole: VecDeque::new(),
+            ecn: 0,
             pool: LentPool::new(&CLASSES).map_err(Error::system("cannot allocate buffers"))?,
         })
     }
@@ -254,6 +274,9 @@ impl Udp {
         for frame in frames.drain(..) {
             arrived(frame.len);
             self.take_frame(frame, now_ns, heard);
+            while let Some(whole) = self.whole.pop_front() {
+                self.take_frame(whole, now_ns, heard);
+            }
         }
         self.frames = frames;
         report(received.map(drop), heard);
@@ -261,7 +284,8 @@ impl Udp {
     }
 
     fn take_frame(&mut self, frame: Frame, now_ns: u64, heard: &mut Vec<Heard>) {
-        let Frame { buffer, len, stride, from } = frame;
+        let Frame { buffer, len, stride, from, ecn } = frame;
+        self.ecn = ecn;
         let (mut spans, mut runs) = (std::mem::take(&mut self.spans), std::mem::take(&mut self.runs));
         // A datagram that is not a packet of ours is dropped; the daemon sends again what got lost that way.
         walk(&buffer[..len], stride, &mut spans, &mut runs, |_| {});
@@ -272,9 +296,29 @@ impl Udp {
                 self.take_hello(payload, from, now_ns, heard);
                 continue;
             }
+            if run.header.kind == PacketKind::Part {
+                self.take_part(&run.header, payload, from, now_ns);
+                continue;
+            }
             self.take_run(run, payload, &spans, &buffer, now_ns, heard);
         }
         (self.spans, self.runs) = (spans, runs);
+    }
+
+    /// A part of a packet, which is taken once the last of them is there. One that finds no memory comes again.
+    fn take_part(&mut self, header: &Header, payload: &[u8], from: SocketAddr, now_ns: u64) {
+        let Talk::Up(session) = &mut self.talk else { return };
+        if header.session != self.number {
+            return;
+        }
+        session.heard(now_ns);
+        let pool = &mut self.pool;
+        let put = self.parts.put(header, payload, (self.ecn, now_ns), |bytes| {
+            pool.has_free(MAX_SUPER_BYTES, SPARE_BUFFERS).then(|| pool.alloc(bytes)).flatten()
+        });
+        if let Put::Whole(buffer, len, ecn) = put {
+            self.whole.push_back(Frame { buffer, len, stride: len, from, ecn });
+        }
     }
 
     fn take_run(
@@ -310,6 +354,7 @@ impl Udp {
                 session.heard(now_ns);
                 match run.header.kind {
                     PacketKind::Data | PacketKind::Control | PacketKind::Message => {
+                        session.receiver.note_ecn(self.ecn, run.packets);
                         let spans = run.spans(spans).to_vec();
                         let bytes = Bytes::Own(buffer.clone());
                         let arrived = Arrived { bytes, header: run.header, spans, data_end: 0 };
@@ -322,14 +367,8 @@ impl Udp {
                         }
                     }
                     PacketKind::Datagram => {
-                        let fresh = session.receiver.take_datagrams(run.header.seq, run.packets, now_ns);
-                        let spans = run.spans(spans).iter().enumerate().filter(|(at, _)| fresh >> at & 1 == 1);
-                        let spans: Vec<_> = spans.map(|(_, span)| *span).collect();
-                        if !spans.is_empty() {
-                            let data_end = session.receiver.data_delivered();
-                            let bytes = Bytes::Own(buffer.clone());
-                            heard.push(Heard::Packets(Arrived { bytes, header: run.header, spans, data_end }));
-                        }
+                        session.receiver.note_ecn(self.ecn, run.packets);
+                        heard.extend(fresh_datagrams(session, run, spans, buffer, now_ns).map(Heard::Packets));
                     }
                     // A malformed ack is dropped; the next one says the same.
                     PacketKind::Ack => {
@@ -337,8 +376,14 @@ impl Udp {
                         let _ = session.on_ack(payload, now_ns, drop);
                     }
                     PacketKind::Ping => session.receiver.ack_soon(),
+                    PacketKind::Probe => {
+                        let answer = session.answer_probe(&run.header);
+                        // A full device loses it; the probe is repeated.
+                        report(self.device.send(self.peer, &[IoSlice::new(&answer)], answer.len()).map(drop), heard);
+                    }
+                    PacketKind::Probed => session.sender.probe_answered(run.header.seq, now_ns),
                     PacketKind::Close => heard.push(Heard::Close(Close::decode(payload))),
-                    PacketKind::Hello | PacketKind::Welcome | PacketKind::Reset => {}
+                    PacketKind::Hello | PacketKind::Welcome | PacketKind::Reset | PacketKind::Part => {}
                 }
             }
             Talk::Silent | Talk::Listening => {}
@@ -355,6 +400,7 @@ impl Udp {
         let packet_bytes = hello.packet_bytes.min(self.device.packet_bytes(from) as u32) & !7;
         if is_first {
             (self.peer, self.greeted) = (from, Some(hello));
+            self.device.take_peer(from);
             let Hello { nonce, session, window_bytes, .. } = hello;
             self.come_up(&Welcome { nonce, session, packet_bytes, window_bytes }, now_ns);
             heard.push(Heard::Welcome);
@@ -368,10 +414,12 @@ impl Udp {
     fn come_up(&mut self, welcome: &Welcome, now_ns: u64) {
         let limits = Limits {
             ask_after_ns: ASK_AFTER_NS,
+            max_packet_bytes: self.device.most_packet_bytes(self.peer).min(MAX_SUPER_BYTES) as u32,
             max_window_bytes: MAX_WINDOW_BYTES.min(socket_bound(self.peer, self.held_bytes)),
             ..Limits::new(self.window_bytes, IDLE_TIMEOUT_NS)
         };
         let session = Session::new(welcome.session, welcome.packet_bytes, welcome.window_bytes, limits, now_ns);
+        self.parts = Parts::default();
         self.talk = Talk::Up(Box::new(session));
     }
 
@@ -391,10 +439,14 @@ impl Udp {
             Talk::Up(session) => {
                 let to = session.peer_session();
                 let mut sent = Ok(());
+                self.device.set_most_bytes(session.packet_bytes());
+                self.device.set_ecn(if session.sender.marks_ecn() { ECT_0 } else { NOT_ECT });
                 while let Some(next) = session.sender.poll() {
                     match transmit(next.payload, &mut self.device, self.peer, to, next.first_seq, next.packets) {
                         Ok(Sent::Done) => session.sender.transmitted(now_ns),
                         Ok(Sent::Full) => break,
+                        // The interface takes less than it did: as good as lost on the way, so that the packet size falls.
+                        Err(error) if is_too_long(&error) => session.sender.transmitted(now_ns),
                         Err(error) => {
                             sent = Err(error);
                             let dropped = &mut self.datagrams_before.dropped_records;
@@ -403,6 +455,15 @@ impl Udp {
                                 break;
                             }
                         }
+                    }
+                }
+                self.device.set_most_bytes(usize::MAX);
+                self.device.set_ecn(NOT_ECT);
+                while let Some((header, bytes)) = session.poll_probe(now_ns) {
+                    match self.device.send_probe(self.peer, &header, bytes) {
+                        // One that the interface refuses is as good as lost on the way.
+                        Err(error) if !is_too_long(&error) => sent = sent.and(Err(error)),
+                        _ => {}
                     }
                 }
                 session.grow_window(now_ns, u64::MAX);
@@ -451,9 +512,8 @@ impl Carrier for Udp {
         let Some(session) = self.session_mut() else { return Err(unit) };
         match unit {
             Outgoing::Records { packet, stream, format } => {
-                let (packets, bytes) = (packet.packets().len() as u32, packet.len() as u64);
-                let unit = Unit::Records { packet, stream, format };
-                session.sender.enqueue(unit, packets, bytes, class, false);
+                let lengths = packet.lengths();
+                session.sender.enqueue_super(Unit::Records { packet, stream, format }, lengths, class, false);
             }
             Outgoing::Datagrams { packet, stream, format } => {
                 let (packets, bytes) = (packet.packets().len() as u32, packet.len() as u64);
@@ -468,8 +528,7 @@ impl Carrier for Udp {
                 let cut = Cut::new(message.bytes.len(), session.packet_bytes());
                 for packets in cut.units() {
                     let unit = Unit::Message { message: message.clone(), cut, from: packets.start };
-                    let (count, bytes) = (packets.len() as u32, cut.bytes(packets) as u64);
-                    session.sender.enqueue(unit, count, bytes, class, false);
+                    session.sender.enqueue_super(unit, cut.lengths(packets), class, false);
                 }
             }
         }
@@ -504,6 +563,7 @@ impl Carrier for Udp {
     }
 
     fn on_timer(&mut self, now_ns: u64, heard: &mut Vec<Heard>) {
+        self.parts.expire(now_ns);
         if self.session_mut().is_none_or(|session| session.on_timer(now_ns)) {
             return;
         }
@@ -573,7 +633,7 @@ impl Carrier for Udp {
     }
 }
 
-/// How sockets are opened: records that are longer than a packet of the path leave as one datagram over loopback.
+/// How sockets are opened: over loopback, packets are as long as a daemon takes them.
 fn options() -> UdpOptions {
     UdpOptions { loopback_packet_bytes: MAX_SUPER_BYTES, ..UdpOptions::default() }
 }
@@ -617,6 +677,21 @@ fn transmit(
 /// allows waits in the socket. Over another path most of it is on the way.
 fn socket_bound(peer: SocketAddr, held_bytes: u32) -> u32 {
     if peer.ip().to_canonical().is_loopback() { held_bytes } else { u32::MAX }
+}
+
+/// The datagrams of a run that have not come before, if there are any.
+fn fresh_datagrams(
+    session: &mut Session<Unit, Arrived>,
+    run: &Run,
+    spans: &[PayloadSpan],
+    buffer: &Buffer,
+    now_ns: u64,
+) -> Option<Arrived> {
+    let fresh = session.receiver.take_datagrams(run.header.seq, run.packets, now_ns);
+    let spans = run.spans(spans).iter().enumerate().filter(|(at, _)| fresh >> at & 1 == 1);
+    let spans: Vec<_> = spans.map(|(_, span)| *span).collect();
+    let data_end = session.receiver.data_delivered();
+    (!spans.is_empty()).then(|| Arrived { bytes: Bytes::Own(buffer.clone()), header: run.header, spans, data_end })
 }
 
 /// The meaning of the network's error; most are as good as loss on the way.

@@ -9,6 +9,7 @@ use crate::post::{AHEAD, Post};
 use crate::settings::Settings;
 use crate::shared::{Inner, Shared};
 use crossdock_mailbox::client::Attachment;
+use crossdock_transport::secure::PublicKey;
 use crossdock_transport::{Request, Side};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -126,14 +127,25 @@ impl NodeSession {
         let _ = client.wait(timeout, |inner| (inner.link.answer(id).is_some() || is_gone(inner)).then_some(()));
     }
 
-    /// A node's address and name.
-    pub(super) fn find(&self, name: &str) -> Result<(String, String), Error> {
+    /// A node's address and name, and its daemon's key.
+    pub(super) fn find(&self, name: &str) -> Result<Found, Error> {
         let name = name.to_owned();
-        match self.ask(|id| Request::FindNode { id, name })? {
-            Answer::Node { address, name } => Ok((address, name)),
-            _ => Err(Error::Malformed("the daemon's answer lacks the node's address".to_owned())),
-        }
+        let Answer::Node { address, name, key } = self.ask(|id| Request::FindNode { id, name })? else {
+            return Err(Error::Malformed("the daemon's answer lacks the node's address".to_owned()));
+        };
+        let key = key.map(|key| key.parse()).transpose();
+        let key = key.map_err(|why| Error::Malformed(format!("the daemon's answer has a key that is none: {why}")))?;
+        Ok(Found { address, name, key })
     }
+}
+
+/// A node that the daemon knows.
+pub(super) struct Found {
+    /// Its daemon's address.
+    pub(super) address: String,
+    pub(super) name: String,
+    /// Its daemon's public key, if it is known.
+    pub(super) key: Option<PublicKey>,
 }
 
 /// Closes a side of a mailbox by shared memory, once nothing of it is in use any more.

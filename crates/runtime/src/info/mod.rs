@@ -504,8 +504,20 @@ reports! {
         pub publishes: Vec<String>,
         /// Its subscriptions.
         pub subscriptions: u32,
-        /// Bytes of a packet at most, with Crossdock's header.
-        pub packet_bytes: u64 = listed().unit(Unit::Bytes),
+        /// Bytes of a packet at most, with Crossdock's header, as the path to the peer is found to take it now.
+        pub packet_bytes: u64 = listed().unit(Unit::Bytes).title("packet"),
+        /// Probes of longer packets sent.
+        #[serde(default)]
+        pub mtu_probes: u64,
+        /// Times that packets of the size were lost until it was lowered.
+        #[serde(default)]
+        pub black_holes: u64,
+        /// Whether packets leave as capable of congestion marks (ECN): the path carries the bits, as far as is known.
+        #[serde(default)]
+        pub ecn: bool,
+        /// Packets that the network has marked on their way to the peer, because a queue grew.
+        #[serde(default)]
+        pub packets_marked: u64 = listed().title("marked"),
         /// Smoothed round-trip time; 0 before the first packet was acknowledged.
         pub rtt_ns: u64 = listed().unit(Unit::Ns).title("rtt"),
         /// Shortest round-trip time of the last five to ten seconds.

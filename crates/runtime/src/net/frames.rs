@@ -7,6 +7,7 @@ use crate::net::payload::{Arrived, Content, Payload};
 use crossdock_device::{Device, Frame};
 use crossdock_mailbox::{Batch, Buffer};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
+use crossdock_transport::parts::Put;
 use crossdock_transport::receiver::Arrival;
 use crossdock_transport::session::SessionError;
 use crossdock_transport::{Header, Hello, MAX_SUPER_BYTES, PacketError, PacketKind, Piece};
@@ -74,7 +75,8 @@ impl Net {
 
     /// The packets of a frame; those that are none are counted. The caller gives them back with [`Net::keep_packets`].
     pub(crate) fn walk(&mut self, frame: &Received) -> Packets {
-        let Received { buffer, len, stride, from } = frame;
+        let Received { buffer, len, stride, from, ecn } = frame;
+        self.ecn = *ecn;
         let mut packets = std::mem::take(&mut self.scratch.packets);
         let (counters, mut is_of_other_version) = (&mut self.counters, false);
         walk(&buffer[..*len], *stride, &mut packets.spans, &mut packets.runs, |error| {
@@ -142,13 +144,27 @@ impl Net {
         found
     }
 
+    /// Counts packets of the frame in work by ECN's bits.
+    #[inline]
+    fn note_ecn(&mut self, key: usize, packets: u32) {
+        if let Some(link) = self.peers.link_mut(key) {
+            link.session.receiver.note_ecn(self.ecn, packets);
+        }
+    }
+
     /// Notifies a client that its session is not here any more, so that it need not find out by its time-out. A packet
     /// that asks for no answer gets none, so that two sides never answer one another.
     #[cold]
     fn reset(&mut self, header: &Header, to: SocketAddr) {
         let asks = matches!(
             header.kind,
-            PacketKind::Data | PacketKind::Datagram | PacketKind::Control | PacketKind::Message | PacketKind::Ping
+            PacketKind::Data
+                | PacketKind::Datagram
+                | PacketKind::Control
+                | PacketKind::Message
+                | PacketKind::Ping
+                | PacketKind::Probe
+                | PacketKind::Part
         );
         if asks && self.resets < MAX_RESETS {
             self.resets += 1;
@@ -166,10 +182,54 @@ impl Net {
         }
     }
 
+    /// A peer asks whether the path takes packets of that length: this one has come.
+    pub(crate) fn take_probe(&mut self, header: &Header, from: SocketAddr) {
+        let answer = self.heard(header, from).and_then(|key| self.peers.link_mut(key));
+        if let Some(answer) = answer.map(|link| link.session.answer_probe(header)) {
+            self.send_now(from, &answer);
+        }
+    }
+
+    /// A peer has got a probe.
+    pub(crate) fn take_probed(&mut self, header: &Header, from: SocketAddr) {
+        let (Some(key), now_ns) = (self.heard(header, from), self.now_ns()) else { return };
+        if let Some(link) = self.peers.link_mut(key) {
+            link.session.sender.probe_answered(header.seq, now_ns);
+            self.peers.touch(key);
+        }
+    }
+
+    /// Takes a part of a packet. One that is whole now is the next of [`Net::next_whole`].
+    pub(crate) fn take_part(&mut self, header: &Header, payload: &[u8], from: SocketAddr) {
+        let (Some(key), now_ns) = (self.heard(header, from), self.now_ns()) else { return };
+        let Net { peers, pool, needed_buffers, .. } = self;
+        let Some(link) = peers.link_mut(key) else { return };
+        let put = link.parts.put(header, payload, (self.ecn, now_ns), |bytes| {
+            // Those that miss nothing must find buffers.
+            pool.has_free(MAX_SUPER_BYTES, 2 * *needed_buffers).then(|| pool.alloc(bytes)).flatten()
+        });
+        self.counters.drop(DropReason::PartsMissing, link.parts.take_forgotten());
+        match put {
+            Put::Whole(buffer, len, ecn) => {
+                self.scratch.whole.push_back(Received { buffer: buffer.freeze(), len, stride: len, from, ecn });
+            }
+            Put::Partial => {}
+            Put::Duplicate => self.counters.drop(DropReason::Duplicate, 1),
+            Put::Malformed => self.counters.drop(DropReason::PacketPayload, 1),
+            Put::NoMemory => self.counters.drop(DropReason::NoBuffer, 1),
+        }
+    }
+
+    /// The next packet whose parts have all come, since the last frame.
+    pub(crate) fn next_whole(&mut self) -> Option<Received> {
+        self.scratch.whole.pop_front()
+    }
+
     /// Takes datagrams: their peer, and a bit for each that is to be delivered; none of them where there are no buffers for what
     /// comes of them.
     pub(crate) fn take_datagrams(&mut self, run: &Run, from: SocketAddr) -> Option<(usize, u64)> {
         let key = self.heard(&run.header, from)?;
+        self.note_ecn(key, run.packets);
         if self.is_short_of_buffers() {
             self.counters.drop(DropReason::NoBuffer, run.packets.into());
             return None;
@@ -198,6 +258,7 @@ impl Net {
         from: SocketAddr,
     ) -> Option<(usize, Option<usize>)> {
         let key = self.heard(&run.header, from)?;
+        self.note_ecn(key, run.packets);
         let is_data = run.header.kind == PacketKind::Data;
         if is_data && self.is_short_of_buffers() {
             self.counters.drop(DropReason::NoBuffer, run.packets.into());

@@ -27,7 +27,7 @@ mod tests;
 use crate::clock::Clock;
 use crate::config::ContextConfig;
 use crate::counters::{Counters, DropReason};
-use crate::io::{HandOver, IoPlace};
+use crate::io::{HandOver, IoPlace, Received};
 use carrier::{Carrier, Wire};
 use crossdock_device::{Device, DeviceCounters, Frame, Poller};
 use crossdock_mailbox::host::{ClientKey, HostInterface};
@@ -42,7 +42,7 @@ use payload::Payload;
 use peers::{Peer, Peers};
 use secure::SecureDevice;
 use sessions::SessionLimits;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 
@@ -108,6 +108,8 @@ pub(crate) struct Net {
     resets: u32,
     /// The client whose envelopes the frame in work was in; none if it was in none.
     client: Option<PublicKey>,
+    /// ECN's bits of the frame in work.
+    ecn: u8,
     scratch: Scratch,
 }
 
@@ -116,6 +118,8 @@ pub(crate) struct Net {
 struct Scratch {
     frames: Vec<Frame>,
     packets: Packets,
+    /// Packets whose parts have all come.
+    whole: VecDeque<Received>,
     dirty: Vec<usize>,
     /// Units that an ack released, until they are taken apart.
     released: Vec<Payload>,
@@ -152,6 +156,7 @@ impl Net {
             is_device_full: false,
             resets: 0,
             client: None,
+            ecn: 0,
             scratch: Scratch::default(),
         }
     }

@@ -8,11 +8,12 @@ use crate::net::payload::{Arrived, Content, Deferred, Payload};
 use crate::net::space::{OpenPacket, Space};
 use crate::principal::Principal;
 use crossdock_device::Sent;
-use crossdock_mailbox::Batch;
 use crossdock_mailbox::host::{
     HostError, HostInterface, MailboxKey, Message, MessageLoss, Opened, Owner, PortOptions, Side,
 };
+use crossdock_mailbox::{Batch, BufferMut};
 use crossdock_transport::handshake::Close;
+use crossdock_transport::parts::Parts;
 use crossdock_transport::secure::PublicKey;
 use crossdock_transport::{MAX_SUPER_BYTES, Session, SuperPacket, TrafficClass};
 use std::collections::VecDeque;
@@ -42,6 +43,8 @@ pub(crate) struct Link {
     pub(crate) armed_ns: u64,
     /// The packets that it sent while a request of its was with the planner, in order.
     pub(crate) deferred: VecDeque<Deferred>,
+    /// The packets that miss parts.
+    pub(crate) parts: Parts<BufferMut>,
     /// Bytes of the packets with records, messages and datagrams that came, also of those that were dropped.
     pub(crate) bytes_in: u64,
     /// Bytes of control messages that it has not acknowledged.
@@ -51,9 +54,19 @@ pub(crate) struct Link {
 impl Link {
     /// A session with the peer at `addr` that greeted with `nonce`.
     pub(crate) fn new(addr: SocketAddr, nonce: u64, number: u32, session: Session<Payload, Arrived>) -> Link {
-        let (deferred, armed_ns) = (VecDeque::new(), u64::MAX);
-        let (client, origin) = (None, Principal::of_address(addr));
-        Link { addr, client, origin, nonce, number, session, armed_ns, deferred, bytes_in: 0, control_bytes: 0 }
+        Link {
+            addr,
+            client: None,
+            origin: Principal::of_address(addr),
+            nonce,
+            number,
+            session,
+            armed_ns: u64::MAX,
+            deferred: VecDeque::new(),
+            parts: Parts::default(),
+            bytes_in: 0,
+            control_bytes: 0,
+        }
     }
 
     /// Notes that a control message of `bytes` bytes was acknowledged.

@@ -8,7 +8,7 @@ use crossdock_mailbox::{Batch, Buffer, BufferMut};
 use crossdock_transport::header::PayloadSpan;
 use crossdock_transport::pieces::Head;
 use crossdock_transport::{
-    Cut, HEADER_BYTES, Header, MAX_PACKETS, Origin, PacketKind, Session, SuperPacket, TrafficClass,
+    Cut, HEADER_BYTES, Header, Lengths, MAX_PACKETS, Origin, PacketKind, Session, SuperPacket, TrafficClass,
 };
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -69,8 +69,7 @@ impl Content {
         let cut = Cut::new(self.bytes().len(), session.packet_bytes());
         for packets in cut.units() {
             let payload = Payload::Message { content: self.clone(), cut, from: packets.start };
-            let (count, bytes) = (packets.len() as u32, cut.bytes(packets) as u64);
-            session.sender.enqueue(payload, count, bytes, class, false);
+            session.sender.enqueue_super(payload, cut.lengths(packets), class, false);
         }
     }
 }
@@ -110,8 +109,8 @@ impl Payload {
         to: Recipient,
         session: &mut Session<Payload, Arrived>,
     ) {
-        let (packets, bytes) = (packet.packets().len(), packet.len());
-        Payload::Packed { packet, format, to }.enqueue_data(packets, bytes, to, session);
+        let lengths = packet.lengths();
+        Payload::Packed { packet, format, to }.enqueue_data(lengths, to, session);
     }
 
     /// Puts a batch that passes whole into the session's queue: as it is, or in pieces.
@@ -119,13 +118,16 @@ impl Payload {
         if is_long(&batch) {
             return Content::Record { batch, to }.enqueue(session);
         }
-        let (packets, bytes) = (batch.slices.len(), batch.payload_bytes() + batch.slices.len() * HEADER_BYTES);
-        Payload::Whole { batch, to }.enqueue_data(packets, bytes, to, session);
+        let (packets, stride) = (batch.slices.len(), batch.stride as u64);
+        let last = batch.slices.last().map_or(0, |slice| u64::from(slice.len) + HEADER_BYTES as u64);
+        let bytes = (packets as u64).saturating_sub(1) * stride + last;
+        let lengths = Lengths { packets: packets as u32, stride, bytes };
+        Payload::Whole { batch, to }.enqueue_data(lengths, to, session);
     }
 
-    fn enqueue_data(self, packets: usize, bytes: usize, to: Recipient, session: &mut Session<Payload, Arrived>) {
+    fn enqueue_data(self, lengths: Lengths, to: Recipient, session: &mut Session<Payload, Arrived>) {
         let class = TrafficClass::Data(Origin::Stream(to.subscription));
-        session.sender.enqueue(self, packets as u32, bytes as u64, class, to.droppable);
+        session.sender.enqueue_super(self, lengths, class, to.droppable);
     }
 
     /// Records in it, and the subscription they are for.
@@ -212,7 +214,13 @@ fn in_place<'a>(batch: &'a mut Arc<Batch>, template: &Header, first_seq: u64, ra
     }
     alone.buffers.push(bytes.freeze());
     let (first, last) = (alone.slices[range.start as usize], alone.slices[range.end as usize - 1]);
-    Some(&alone.buffers[0][first.start as usize - HEADER_BYTES..(last.start + last.len) as usize])
+    let start = first.start as usize - HEADER_BYTES;
+    let end = match alone.slices.get(range.end as usize) {
+        // All packets but the last are as long as the stride.
+        Some(next) => next.start as usize - HEADER_BYTES,
+        None => (last.start + last.len) as usize,
+    };
+    Some(&alone.buffers[0][start..end])
 }
 
 /// Sends packets whose buffer others hold too: headers from here, payloads from there.
@@ -235,7 +243,7 @@ fn gather(
         let slice = batch.slices[index as usize];
         let buffer = &batch.buffers[slice.buffer as usize];
         // All packets but the last are as long as the stride; the padding that came with them goes on.
-        let end = if index + 1 == range.end {
+        let end = if index as usize + 1 == batch.slices.len() {
             (slice.start + slice.len) as usize
         } else {
             slice.start as usize + stride - HEADER_BYTES

@@ -7,6 +7,8 @@ use crate::counters::DropReason;
 use crate::io::{IoPlace, Received};
 use crossdock_device::{Device, DeviceCounters, Frame, SealedSender, Sent};
 use crossdock_mailbox::Pool;
+use crossdock_transport::mtu::{MAX_PADDING, padding};
+use crossdock_transport::parts::Splitter;
 use crossdock_transport::secure::{
     Arrival, AuthorizedKeys, KEY_BYTES, KeyLimits, OVERHEAD_BYTES, Opened, PublicKey, Rejection, Reply, Responder,
     ResponderConfig, is_envelope,
@@ -77,6 +79,9 @@ pub(crate) struct SecureDevice {
     trusted: Vec<Network>,
     keys: Option<Box<Keys>>,
     now_ns: u64,
+    /// The longest packet that goes whole, in bytes.
+    most_bytes: usize,
+    splitter: Splitter,
 }
 
 struct Keys {
@@ -89,13 +94,60 @@ impl SecureDevice {
         let keys = security
             .responder(place)
             .map(|responder| Box::new(Keys { responder, sender: SealedSender::new(OVERHEAD_BYTES) }));
-        SecureDevice { device, trusted: security.config.trusted.clone(), keys, now_ns: 0 }
+        let (trusted, splitter) = (security.config.trusted.clone(), Splitter::default());
+        SecureDevice { device, trusted, keys, now_ns: 0, most_bytes: usize::MAX, splitter }
     }
 
     /// The time for all that follows.
     #[inline]
     pub(super) fn set_now(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
+    }
+
+    /// Packets that are longer than this go in parts, until another length is set. In bytes.
+    #[inline]
+    pub(super) fn set_most_bytes(&mut self, most_bytes: usize) {
+        self.most_bytes = most_bytes;
+    }
+
+    /// Sends a probe of `bytes` bytes, with that header.
+    ///
+    /// # Errors
+    /// The network's: the interface takes no packet of that length.
+    pub(super) fn send_probe(&mut self, to: SocketAddr, header: &[u8], bytes: usize) -> io::Result<Sent> {
+        let mut slices = [IoSlice::new(&[]); 1 + MAX_PADDING];
+        slices[0] = IoSlice::new(header);
+        let mut count = 1;
+        for zeros in padding(bytes - header.len()) {
+            slices[count] = IoSlice::new(zeros);
+            count += 1;
+        }
+        self.send(to, &slices[..count], bytes)
+    }
+
+    #[cold]
+    fn send_parts(&mut self, to: SocketAddr, slices: &[IoSlice<'_>], stride: usize) -> io::Result<Sent> {
+        let (mut splitter, most_bytes) = (std::mem::take(&mut self.splitter), self.most_bytes);
+        let sent = splitter.split(slices.iter().map(|slice| &**slice), stride, most_bytes, |parts, stride| {
+            self.send_whole(to, &[IoSlice::new(parts)], stride).map(|sent| sent == Sent::Done)
+        });
+        self.splitter = splitter;
+        Ok(if sent? { Sent::Done } else { Sent::Full })
+    }
+
+    fn send_whole(&mut self, to: SocketAddr, slices: &[IoSlice<'_>], stride: usize) -> io::Result<Sent> {
+        let SecureDevice { device, keys, now_ns, .. } = self;
+        if let Some(Keys { responder, sender }) = keys.as_deref_mut()
+            && responder.client_at(to).is_some()
+        {
+            return sender.send(&mut **device, to, (slices, stride), |part, stride, out| {
+                responder.seal(to, part, stride, out, *now_ns).map(|sealed| sealed.bytes)
+            });
+        }
+        if !self.is_trusted(to) {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("there are no keys for {to}")));
+        }
+        self.device.send(to, slices, stride)
     }
 
     /// Whether envelopes wait that the device had no room for.
@@ -130,18 +182,17 @@ impl Device for SecureDevice {
     }
 
     fn send(&mut self, to: SocketAddr, slices: &[IoSlice<'_>], stride: usize) -> io::Result<Sent> {
-        let SecureDevice { device, keys, now_ns, .. } = self;
-        if let Some(Keys { responder, sender }) = keys.as_deref_mut()
-            && responder.client_at(to).is_some()
-        {
-            return sender.send(&mut **device, to, (slices, stride), |part, stride, out| {
-                responder.seal(to, part, stride, out, *now_ns).map(|sealed| sealed.bytes)
-            });
-        }
-        if !self.is_trusted(to) {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("there are no keys for {to}")));
-        }
-        self.device.send(to, slices, stride)
+        let is_long =
+            stride > self.most_bytes && slices.iter().map(|slice| slice.len()).sum::<usize>() > self.most_bytes;
+        if is_long { self.send_parts(to, slices, stride) } else { self.send_whole(to, slices, stride) }
+    }
+
+    fn set_ecn(&mut self, bits: u8) {
+        self.device.set_ecn(bits);
+    }
+
+    fn ecn(&self) -> u8 {
+        self.device.ecn()
     }
 
     fn refused(&mut self) -> Option<SocketAddr> {
@@ -150,6 +201,11 @@ impl Device for SecureDevice {
 
     fn packet_bytes(&self, to: SocketAddr) -> usize {
         let bytes = self.device.packet_bytes(to);
+        if self.client_at(to).is_some() { bytes.saturating_sub(OVERHEAD_BYTES) & !7 } else { bytes }
+    }
+
+    fn most_packet_bytes(&self, to: SocketAddr) -> usize {
+        let bytes = self.device.most_packet_bytes(to);
         if self.client_at(to).is_some() { bytes.saturating_sub(OVERHEAD_BYTES) & !7 } else { bytes }
     }
 
@@ -190,14 +246,14 @@ impl Net {
 
     fn open_envelopes(&mut self, frame: Received) -> Unsealed {
         let none = Unsealed { frame: None, ends: None };
-        let Received { buffer, len, stride, from } = frame;
+        let Received { buffer, len, stride, from, ecn } = frame;
         let home = self.place.home;
         let elsewhere = self.device.keys.as_ref().and_then(|keys| {
             let first = &buffer[..len.min(stride.max(1))];
             keys.responder.place_of(first, home).filter(|place| *place < self.place.of)
         });
         if let Some(place) = elsewhere {
-            self.hand_over(place, Received { buffer, len, stride, from }, len.div_ceil(stride.max(1)));
+            self.hand_over(place, Received { buffer, len, stride, from, ecn }, len.div_ceil(stride.max(1)));
             return none;
         }
         // Nobody else has it yet.
@@ -210,7 +266,7 @@ impl Net {
         self.client = client;
         let other = is_confirmed.then(|| self.peers.at(from)).flatten();
         let ends = other.filter(|key| self.peers.get(*key).is_some_and(|peer| peer.client() != client));
-        let frame = (len > 0).then(|| Received { buffer: bytes.freeze(), len, stride: stride.min(len), from });
+        let frame = (len > 0).then(|| Received { buffer: bytes.freeze(), len, stride: stride.min(len), from, ecn });
         Unsealed { frame, ends }
     }
 

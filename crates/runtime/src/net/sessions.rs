@@ -8,8 +8,9 @@ use crate::principal::{Bound, Principal};
 use crossdock_device::{Device, Sent};
 use crossdock_mailbox::host::HostInterface;
 use crossdock_transport::control::Refusal;
+use crossdock_transport::ecn::{ECT_0, NOT_ECT};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
-use crossdock_transport::{Limits, Session};
+use crossdock_transport::{Limits, MAX_SUPER_BYTES, Session};
 use std::io::IoSlice;
 use std::net::SocketAddr;
 
@@ -26,6 +27,7 @@ pub(super) struct SessionLimits {
     /// Whether the tables are shared out by the keys of secure sessions, not by their addresses.
     by_key: bool,
     packet_bytes: Option<u32>,
+    max_packet_bytes: Option<u32>,
     pub(super) idle_timeout_ms: u32,
     /// The bound of a peer's queue, in bytes.
     pub(super) queue_bytes: u64,
@@ -45,6 +47,7 @@ impl SessionLimits {
             max_sessions: config.max_sessions,
             by_key: config.access.is_some(),
             packet_bytes: config.packet_bytes,
+            max_packet_bytes: config.max_packet_bytes.or(config.packet_bytes),
             idle_timeout_ms: config.idle_timeout_ms,
             queue_bytes: config.queue_bytes,
             inbox_bytes: config.host.inbox_bytes,
@@ -67,7 +70,7 @@ impl Net {
         }
         // It is new.
         let Some(known) = self.peers.greeted(from, self.client, hello.nonce) else { return Some(hello) };
-        let (session, packet_bytes) = (known.number, known.session.packet_bytes() as u32);
+        let (session, packet_bytes) = (known.number, known.session.first_packet_bytes() as u32);
         let window_bytes = self.limits.window_bytes;
         let welcome = Welcome { nonce: hello.nonce, session, packet_bytes, window_bytes };
         self.send_now(from, &welcome.packet(hello.session));
@@ -105,10 +108,12 @@ impl Net {
         }
         let path = packet_bytes.unwrap_or(u32::MAX).min(self.device.packet_bytes(from) as u32);
         let packet_bytes = hello.packet_bytes.min(path) & !7;
+        let most = self.device.most_packet_bytes(from).min(MAX_SUPER_BYTES) as u32;
         // Over loopback no path holds anything: all that the window allows waits in the socket.
         let held_bytes = if from.ip().to_canonical().is_loopback() { self.limits.held_bytes } else { u32::MAX };
         let limits = Limits {
             pace_bytes_per_s,
+            max_packet_bytes: self.limits.max_packet_bytes.unwrap_or(u32::MAX).min(most),
             max_window_bytes: self.limits.max_window_bytes.min(held_bytes),
             ..Limits::new(window_bytes, u64::from(idle_timeout_ms) * 1_000_000)
         };
@@ -182,6 +187,8 @@ impl Net {
         let Some(link) = self.peers.link_mut(key) else { return true };
         let (addr, to) = (link.addr, link.session.peer_session());
         let mut all = true;
+        self.device.set_most_bytes(link.session.packet_bytes());
+        self.device.set_ecn(if link.session.sender.marks_ecn() { ECT_0 } else { NOT_ECT });
         while let Some(transmit) = link.session.sender.poll() {
             let count = u64::from(transmit.packets.end - transmit.packets.start);
             let resend = transmit.resend;
@@ -196,6 +203,13 @@ impl Net {
                 Err(_) => self.counters.drop(DropReason::SendRefused, 1),
             }
             link.session.sender.transmitted(now_ns);
+        }
+        self.device.set_most_bytes(usize::MAX);
+        self.device.set_ecn(NOT_ECT);
+        while let Some((header, bytes)) = link.session.poll_probe(now_ns) {
+            // One that the interface refuses is as good as lost on the way.
+            let sent = self.device.send_probe(addr, &header, bytes);
+            self.counters.packets_out += u64::from(matches!(sent, Ok(Sent::Done)));
         }
         let spare_bytes = self.limits.growth_bytes.saturating_sub(self.grown_bytes);
         self.grown_bytes += link.session.grow_window(now_ns, spare_bytes);
@@ -231,6 +245,8 @@ impl Net {
             // Its timer is taken out with a session.
             let Some(link) = self.peers.present_link_mut(key) else { continue };
             link.armed_ns = u64::MAX;
+            link.parts.expire(now_ns);
+            self.counters.drop(DropReason::PartsMissing, link.parts.take_forgotten());
             if !link.session.on_timer(now_ns) {
                 let reason = format!("no packet arrived for {} ms", self.limits.idle_timeout_ms);
                 return Some((key, Close { again: true, reason }));

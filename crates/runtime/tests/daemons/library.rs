@@ -4,7 +4,7 @@ use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{
     Error, Event, Implementation, MailboxOptions, Node, Publisher, Reader, Subscriber, Transport, Wait, Writer,
 };
-use crossdock_runtime::{Allowed, ContextConfig, ContextHandle};
+use crossdock_runtime::{Allowed, ContextConfig, ContextHandle, NodeAddress};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -329,7 +329,9 @@ fn a_writer_knows_without_a_put_that_its_mailbox_is_gone() {
 #[test]
 fn nodes_are_known_by_name_and_only_what_is_local_shares_memory() {
     let (_there, far) = start(|config| config.node = "there".to_owned());
-    let (_here, addr) = start(|config| config.nodes = vec![("there".to_owned(), far.parse().unwrap())]);
+    let (_here, addr) = start(|config| {
+        config.nodes = vec![NodeAddress { name: "there".to_owned(), address: far.parse().unwrap(), key: None }];
+    });
     for way in TRANSPORTS {
         let node = Node::builder(&addr).transport(way).connect().unwrap();
         assert_eq!(node.name().unwrap(), "here");

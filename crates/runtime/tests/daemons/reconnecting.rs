@@ -99,6 +99,10 @@ fn pass_on(relay: &Arc<Relay>) -> u32 {
     let mut old = None;
     while let Some((header, packet, from)) = next(&relay.front, &relay.over) {
         *relay.publisher.lock().unwrap() = Some(from);
+        if header.kind == PacketKind::Probe {
+            // Of longer packets fewer would be on the way than a session is to lose.
+            continue;
+        }
         if header.kind == PacketKind::Data && old == Some(header.session) {
             let before: &(Arc<Path>, Vec<u8>) = held.first().unwrap();
             held.push((Arc::clone(&before.0), packet));

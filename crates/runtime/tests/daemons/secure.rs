@@ -2,7 +2,7 @@
 
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{Error, Event, MailboxOptions, Node, PrivateKey, Publisher, Subscriber, Transport};
-use crossdock_runtime::{ContextConfig, ContextHandle, SecurityConfig};
+use crossdock_runtime::{ContextConfig, ContextHandle, NodeAddress, SecurityConfig};
 use crossdock_transport::secure::{Authorized, AuthorizedKeys, Initiator, KEY_BYTES, RANDOM_BYTES};
 use crossdock_transport::{HEADER_BYTES, Header, Hello, PacketKind, Welcome};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -27,10 +27,16 @@ fn authorized(keys: &[u8]) -> AuthorizedKeys {
 
 /// A daemon on this machine that trusts nobody without a key.
 fn start() -> (ContextHandle, String) {
+    start_with(DAEMON, Vec::new())
+}
+
+/// The same with that key, which knows other nodes.
+fn start_with(key: u8, nodes: Vec<NodeAddress>) -> (ContextHandle, String) {
     let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
     config.platform.contexts.extend(crate::contexts::further());
     let authorized = Arc::new(authorized(&[KNOWN]));
-    config.security = SecurityConfig { key: Some(private(DAEMON)), authorized, trusted: Vec::new() };
+    config.security = SecurityConfig { key: Some(private(key)), authorized, trusted: Vec::new() };
+    config.nodes = nodes;
     let context = ContextHandle::start(config).unwrap();
     let addr = context.local_addr().to_string();
     (context, addr)
@@ -112,6 +118,25 @@ fn clients_with_known_keys_publish_and_subscribe() {
     let info = context.context().unwrap();
     let refused = |name: &str| name.starts_with("envelope") || name.starts_with("handshake");
     assert_eq!(info.dropped.iter().find(|(name, _)| refused(name)), None);
+}
+
+#[test]
+fn each_named_node_may_have_a_key_of_its_own() {
+    let (_there, far) = start_with(9, Vec::new());
+    let node = |name: &str, key: Option<u8>| {
+        let (name, address) = (name.to_owned(), far.parse().unwrap());
+        NodeAddress { name, address, key: key.map(|key| private(key).public()) }
+    };
+    let (_here, addr) = start_with(DAEMON, vec![node("there", Some(9)), node("unsaid", None), node("other", Some(8))]);
+    let builder = Node::builder(&addr).transport(Transport::Udp).keys(private(KNOWN), private(DAEMON).public());
+    let here = builder.connect_timeout(Duration::from_millis(700)).connect().unwrap();
+    let there = here.named("there").unwrap();
+    there.create_mailbox("m", MailboxOptions::default()).unwrap();
+    there.writer("m").unwrap().put(b"x").unwrap();
+    for name in ["unsaid", "other"] {
+        let error = here.named(name).map(drop).unwrap_err();
+        assert!(error.to_string().contains("is its public key the one given here"), "{name}: {error}");
+    }
 }
 
 #[test]

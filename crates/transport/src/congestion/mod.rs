@@ -197,6 +197,12 @@ impl Congestion {
         self.lost_packets += packets;
     }
 
+    /// Packets were marked on their way, the newest of them sent as `newest_tx` or before; the next transmission will be `next_tx`. It is
+    /// as good as a loss (RFC 9002, 7.1), but no packet of it turns out to be late.
+    pub(crate) fn marked(&mut self, newest_tx: u64, next_tx: u64) {
+        self.lost(0, newest_tx, next_tx);
+    }
+
     /// `packets` packets that counted as lost were late. If all of them were, the path has lost nothing (RFC 9438, 4.9.2).
     pub(crate) fn late(&mut self, packets: u64) {
         if packets > 0 && self.lost_packets > 0 {
@@ -242,6 +248,20 @@ mod tests {
     /// A short path, where nothing is paced.
     fn near(flight_bytes: u64) -> Moment {
         Moment { now_ns: 0, rtt_ns: 50_000, shortest_rtt_ns: 50_000, flight_bytes }
+    }
+
+    #[test]
+    fn a_mark_shrinks_it_once_a_round_trip_and_is_not_withdrawn() {
+        let mut congestion = found();
+        let before = window_bytes(&congestion);
+        congestion.marked(5, 10);
+        let marked = window_bytes(&congestion);
+        assert_eq!(marked, before * 7 / 10);
+        congestion.marked(9, 12);
+        congestion.late(5);
+        assert_eq!(window_bytes(&congestion), marked);
+        congestion.marked(10, 20);
+        assert!(window_bytes(&congestion) < marked);
     }
 
     #[test]

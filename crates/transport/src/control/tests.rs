@@ -76,7 +76,7 @@ fn mailbox_messages_come_back() {
         Request::FindNode { id: 7, name: String::new() }.into(),
         Reply::MailboxOpened { id: 3, number: 2, port: Some(5), implementation, ahead: None }.into(),
         Reply::MailboxOpened { id: 3, number: 2, port: None, implementation, ahead: Some(16) }.into(),
-        Reply::Node { id: 7, address: "[::1]:7440".into(), name: "east".into() }.into(),
+        Reply::Node { id: 7, address: "[::1]:7440".into(), name: "east".into(), key: Some("07".repeat(32)) }.into(),
         Reply::Refused { id: 8, refusal: Refusal { code: RefusalCode::Busy, message: "taken".into() } }.into(),
         Notice::MailboxClosed { number: 2, reason: reason() }.into(),
         Notice::MayPut { number: 2, messages: 3 }.into(),

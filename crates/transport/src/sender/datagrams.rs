@@ -57,6 +57,7 @@ impl<P> Sender<P> {
         self.next_tx += u64::from(packets);
         self.stats.bytes += bytes;
         self.datagrams_ahead += bytes.cast_signed();
+        self.mtu.sent((bytes / u64::from(packets.max(1))) as usize);
         self.congestion.sent(bytes, self.moment());
     }
 
@@ -104,6 +105,12 @@ impl<P> Sender<P> {
         {
             (outcome.newest_tx, outcome.sample_ns) = (Some(tx), Some(self.now_ns.saturating_sub(sent_ns)));
         }
+        if reported.newest.is_some() {
+            self.mtu.acked(reported.newest_bytes as usize);
+        }
+        if reported.lost > 0 {
+            self.mtu.lost(reported.lost_bytes as usize, self.now_ns);
+        }
         outcome.bytes += reported.bytes;
         outcome.datagrams = reported;
     }
@@ -117,9 +124,12 @@ impl<P> Sender<P> {
     /// left, nothing comes through; where something else is on the way as well, that probes the path.
     pub(super) fn expire_datagrams(&mut self) {
         let before_ns = self.now_ns.checked_sub(self.rtt.pto_ns(self.backoff));
-        let Some(sent_ns) = before_ns.and_then(|before_ns| self.datagrams.expire(before_ns)) else { return };
+        let expired = before_ns.and_then(|before_ns| self.datagrams.expire(before_ns));
+        let Some((sent_ns, longest_bytes)) = expired else { return };
         if sent_ns >= self.heard_ns && self.flight_bytes == 0 {
+            self.mtu.lost(longest_bytes as usize, self.now_ns);
             self.backoff += 1;
+            self.ecn.timed_out(self.backoff);
             self.congestion.collapsed(self.next_tx);
         }
     }

@@ -9,11 +9,11 @@ use crossdock_sim::{Link, Rng, check};
 use crossdock_transport::credit::{MAX_WINDOW_BYTES, WINDOW_BYTES};
 
 /// Bytes of a packet on the way, and of the one record in it.
-const PACKET_BYTES: u64 = 1464;
+pub(crate) const PACKET_BYTES: u64 = 1464;
 const RECORD_BYTES: u64 = 1432;
 
 /// One side sends as fast as it may, over `link`, with `pace_bytes_per_s`; the other takes `window_bytes` ahead.
-fn flow(seed: u64, window_bytes: u32, pace_bytes_per_s: u64, link: &Link) -> World {
+pub(crate) fn flow(seed: u64, window_bytes: u32, pace_bytes_per_s: u64, link: &Link) -> World {
     let words = RECORD_BYTES as usize / 8;
     let source = SourcePlan { record_words: words..=words, backlog_bytes: 16 << 20, ..SourcePlan::bulk(u64::MAX) };
     let mut client = HostPlan::new(source, SinkPlan::default());
@@ -30,7 +30,7 @@ fn taken(world: &World) -> Vec<u64> {
 }
 
 /// Packets a second that the first session brings between two moments.
-fn packets_per_s(world: &mut World, from_ns: u64, to_ns: u64) -> f64 {
+pub(crate) fn packets_per_s(world: &mut World, from_ns: u64, to_ns: u64) -> f64 {
     world.run(from_ns, |_| false);
     let first = |world: &World| taken(world).first().copied().unwrap_or(0);
     let before = first(world);

@@ -4,7 +4,7 @@ use crate::host::HostPlan;
 use crate::traffic::{SinkPlan, SourcePlan, Unit};
 use crate::world::World;
 use crate::{MS, SECOND};
-use crossdock_sim::{Link, Rng, check};
+use crossdock_sim::{EcnPath, Link, Rng, check};
 use crossdock_transport::credit::CONTROL_WINDOW_PACKETS;
 use crossdock_transport::header::walk;
 use crossdock_transport::{Follows, HEADER_BYTES, Limits, MAX_SUPER_BYTES, TrafficClass, VERSION};
@@ -16,8 +16,8 @@ fn spoil_header(rng: &mut Rng, bytes: &mut Vec<u8>) {
         0 => bytes[0] ^= 1 << rng.u8(..8),
         // An unknown kind: a flip lower down makes another kind that is known.
         1 => bytes[1] ^= 16 << rng.u8(..4),
-        // A claim of 32 KiB and more, which no packet here has.
-        2 => bytes[3] |= 0x80,
+        // A claim of 65,535 bytes, which no packet has.
+        2 => bytes[2..4].fill(0xff),
         _ => {
             // Below the payload's end: behind it there may be nothing to miss.
             let payload = usize::from(u16::from_le_bytes([bytes[2], bytes[3]]));
@@ -69,7 +69,19 @@ fn any_host(rng: &mut Rng) -> HostPlan {
 fn any_world(seed: u64) -> World {
     let mut rng = Rng::with_seed(seed);
     let (up, down) = (any_link(&mut rng), any_link(&mut rng));
-    let (client, server) = (any_host(&mut rng), any_host(&mut rng));
+    let (mut client, mut server) = (any_host(&mut rng), any_host(&mut rng));
+    let (mut up, mut down) = (up, down);
+    if rng.bool() {
+        // The sizes are found: the paths may take less than what was agreed, and more.
+        for plan in [&mut client, &mut server] {
+            plan.limits.max_packet_bytes = [1472, 9000, 65_472][rng.usize(..3)];
+        }
+        for link in [&mut up, &mut down] {
+            link.mtu_bytes = [1200, 1300, 1472, 4000, usize::MAX][rng.usize(..5)];
+            link.ecn = [EcnPath::Kept, EcnPath::Cleared, EcnPath::Marked, EcnPath::Dropped][rng.usize(..4)];
+            link.mark_bytes = [0, 10_000, 200_000][rng.usize(..3)];
+        }
+    }
     World::new(seed, client, server, up, down)
 }
 
@@ -100,7 +112,7 @@ fn every_message_arrives(seed: u64) {
         let other = if host.address == world.client.address { &world.server } else { &world.client };
         let taken = other.peer().session.receiver.delivered();
         assert_eq!(peer.session.sender.spent(), taken, "both sides count alike: {}", world.report());
-        let bound = host.plan.source.most_backlog_bytes(peer.session.packet_bytes());
+        let bound = host.plan.source.most_backlog_bytes(peer.most_packet_bytes);
         assert!(peer.most_backlog_bytes <= bound, "{} bytes: {}", peer.most_backlog_bytes, world.report());
     }
 }
@@ -231,8 +243,8 @@ fn control_arrives_while_no_credit_is_given() {
             let class = client.source.any_control();
             let (packet_bytes, long) = (client.session.packet_bytes(), [0, 0, 5000][client.source.any_below(3)]);
             for unit in client.source.control(class, packet_bytes, long) {
-                let Unit { outgoing, packets, bytes, class, droppable } = unit;
-                client.session.sender.enqueue(outgoing, packets, bytes, class, droppable);
+                let Unit { outgoing, lengths, class, droppable } = unit;
+                client.session.sender.enqueue_super(outgoing, lengths, class, droppable);
             }
             let is_free = match class {
                 TrafficClass::Exchange(Follows::Nothing) => !a_request_waits,

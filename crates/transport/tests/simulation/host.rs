@@ -5,11 +5,13 @@ use crate::datagrams::{DatagramPlan, Datagrams};
 use crate::traffic::{Outgoing, Packets, Sink, SinkPlan, SourcePlan, TrafficSource, Unit};
 use crossdock_sim::{Frame, Network, Rng};
 use crossdock_transport::credit::{CONTROL_WINDOW_PACKETS, units};
+use crossdock_transport::ecn::{ECT_0, NOT_ECT};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run, walk};
+use crossdock_transport::parts::{Parts, Put, Splitter};
 use crossdock_transport::receiver::{Arrival, Arriving};
 use crossdock_transport::session::ShortPacket;
-use crossdock_transport::{Dialler, HEADER_BYTES, Header, Hello, Limits, PacketKind, Session, Welcome};
+use crossdock_transport::{Dialler, Header, Hello, Limits, PacketKind, Session, Welcome};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -78,6 +80,9 @@ pub(crate) struct Peer {
     pub(crate) source: TrafficSource,
     pub(crate) sink: Sink,
     pub(crate) datagrams: Datagrams,
+    /// Packets that miss parts.
+    parts: Parts<Vec<u8>>,
+    splitter: Splitter,
     /// When it was found dead, in ns.
     pub(crate) dead_ns: Option<u64>,
     /// The other side's last word.
@@ -86,6 +91,8 @@ pub(crate) struct Peer {
     pub(crate) window: u64,
     /// The largest backlog there ever was, in bytes.
     pub(crate) most_backlog_bytes: u64,
+    /// The largest packet size for which anything was packed, in bytes.
+    pub(crate) most_packet_bytes: usize,
 }
 
 /// A host.
@@ -177,15 +184,21 @@ impl Host {
             let reason = reason.split(['(', ' ']).next().unwrap().to_owned();
             *refused.entry(reason).or_default() += 1;
         });
-        let (bytes, from) = (Rc::new(frame.bytes), frame.from);
+        let (bytes, from, ecn) = (Rc::new(frame.bytes), frame.from, frame.ecn);
         for run in &runs {
-            let packets = Packets { frame: bytes.clone(), spans: run.spans(&spans).to_vec(), header: run.header };
-            self.run(network, from, packets, now_ns);
+            let packets = Packets {
+                frame: bytes.clone(),
+                spans: run.spans(&spans).to_vec(),
+                header: run.header,
+                longest_bytes: run.longest_bytes,
+                last_bytes: run.last_bytes,
+            };
+            self.run(network, (from, ecn), packets, now_ns);
         }
         (self.spans, self.runs) = (spans, runs);
     }
 
-    fn run(&mut self, network: &mut Network, from: SocketAddr, packets: Packets, now_ns: u64) {
+    fn run(&mut self, network: &mut Network, (from, ecn): (SocketAddr, u8), packets: Packets, now_ns: u64) {
         match packets.header.kind {
             PacketKind::Hello if self.accepts => return self.hello(network, from, &packets, now_ns),
             PacketKind::Welcome => return self.welcome(from, &packets, now_ns),
@@ -200,15 +213,35 @@ impl Host {
         let payload = &packets.frame[packets.spans[0].range()];
         match packets.header.kind {
             PacketKind::Data | PacketKind::Control | PacketKind::Message => {
+                peer.session.receiver.note_ecn(ecn, packets.spans.len() as u32);
                 peer.arrive(packets, is_short, now_ns, counters);
             }
-            PacketKind::Datagram => peer.datagrams.take(&packets, &mut peer.session.receiver, now_ns),
+            PacketKind::Datagram => {
+                peer.session.receiver.note_ecn(ecn, packets.spans.len() as u32);
+                peer.datagrams.take(&packets, &mut peer.session.receiver, now_ns);
+            }
             PacketKind::Ack => {
                 let refused = peer.session.on_ack(payload, now_ns, |_| {}).is_err();
                 counters.senseless += u64::from(refused);
             }
             PacketKind::Close => peer.closed = Some(Close::decode(payload).reason),
             PacketKind::Ping => peer.session.receiver.ack_soon(),
+            PacketKind::Probe => {
+                let answer = peer.session.answer_probe(&packets.header);
+                network.send(self.address, from, &answer);
+            }
+            PacketKind::Probed => peer.session.sender.probe_answered(packets.header.seq, now_ns),
+            PacketKind::Part => {
+                match peer.parts.put(&packets.header, payload, (ecn, now_ns), |bytes| Some(vec![0; bytes])) {
+                    Put::Whole(bytes, len, ecn) => {
+                        peer.session.heard(now_ns);
+                        assert_eq!(bytes.len(), len);
+                        return self.frame(network, Frame { from, stride: len, bytes, ecn }, now_ns);
+                    }
+                    Put::Malformed => counters.senseless += 1,
+                    Put::Partial | Put::Duplicate | Put::NoMemory => {}
+                }
+            }
             PacketKind::Hello | PacketKind::Welcome | PacketKind::Reset => counters.senseless += 1,
         }
         peer.session.heard(now_ns);
@@ -261,10 +294,13 @@ impl Host {
             source: TrafficSource::new(self.plan.source.clone(), self.rng.fork()),
             sink: Sink::new(self.plan.sink.clone(), bytes as usize, own),
             datagrams: Datagrams::new(self.plan.datagrams.clone()),
+            parts: Parts::default(),
+            splitter: Splitter::default(),
             dead_ns: None,
             closed: None,
             window: most.into(),
             most_backlog_bytes: 0,
+            most_packet_bytes: 0,
         };
         self.peers.insert(number, peer);
     }
@@ -280,15 +316,13 @@ impl Peer {
         let count = packets.spans.len() as u32;
         counters.packets_arrived += u64::from(count);
         let (header, sink) = (packets.header, &mut self.sink);
-        let (receiver, longest) =
-            (&mut self.session.receiver, packets.spans.iter().map(|span| span.len as usize).max());
-        let last = packets.spans.last().map_or(0, |span| span.len as usize);
+        let receiver = &mut self.session.receiver;
         let run = Arriving {
             traffic: header.kind.traffic(),
             first_seq: header.seq,
             packets: count,
-            longest_bytes: HEADER_BYTES + longest.unwrap_or(0),
-            last_bytes: HEADER_BYTES + last,
+            longest_bytes: packets.longest_bytes,
+            last_bytes: packets.last_bytes,
         };
         let mut deliver = |packets, skip| sink.deliver(&packets, skip);
         let arrival = match is_short {
@@ -320,6 +354,7 @@ impl Peer {
         self.session.receiver.consumed_to(self.sink.consume(now_ns));
         self.session.grow_window(now_ns, u64::MAX);
         self.fill(now_ns);
+        self.parts.expire(now_ns);
         if !self.session.on_timer(now_ns) {
             self.dead_ns = Some(now_ns);
             return u64::MAX;
@@ -327,14 +362,31 @@ impl Peer {
         let mut next_ns = u64::MAX;
         let peer_session = self.session.peer_session();
         self.datagrams.fill(&mut self.session, now_ns);
+        let most_bytes = self.session.packet_bytes();
+        let ecn = if self.session.sender.marks_ecn() { ECT_0 } else { NOT_ECT };
         while let Some(transmit) = self.session.sender.poll() {
             if rng.f64() < plan.device_full {
                 next_ns = now_ns + 50_000;
                 break;
             }
             let range = transmit.packets.clone();
-            transmit_unit(network, (from, self.address), transmit.payload, peer_session, transmit.first_seq, range);
+            let (bytes, stride) = unit_bytes(transmit.payload, peer_session, transmit.first_seq, range);
+            let mut send = |bytes: &[u8], stride: usize| {
+                network.send_super_with(from, self.address, (bytes, stride), ecn);
+                Ok::<_, ()>(true)
+            };
+            let sent = if bytes.len().min(stride) > most_bytes {
+                self.splitter.split([&bytes[..]], stride, most_bytes, send)
+            } else {
+                send(&bytes, stride)
+            };
+            assert_eq!(sent, Ok(true));
             self.session.sender.transmitted(now_ns);
+        }
+        while let Some((header, bytes)) = self.session.poll_probe(now_ns) {
+            let mut probe = header.to_vec();
+            probe.resize(bytes, 0);
+            network.send(from, self.address, &probe);
         }
         while let Some(short) = self.session.poll_short(now_ns) {
             count(&short, counters);
@@ -352,6 +404,7 @@ impl Peer {
     fn fill(&mut self, now_ns: u64) {
         let bound = self.source.plan.backlog_bytes;
         let packet_bytes = self.session.packet_bytes();
+        self.most_packet_bytes = self.most_packet_bytes.max(packet_bytes);
         loop {
             let sender = &mut self.session.sender;
             if sender.backlog_bytes() >= bound && !self.source.plan.drops {
@@ -361,8 +414,8 @@ impl Peer {
             if units.is_empty() {
                 break;
             }
-            for Unit { outgoing, packets, bytes, class, droppable } in units {
-                sender.enqueue(outgoing, packets, bytes, class, droppable);
+            for Unit { outgoing, lengths, class, droppable } in units {
+                sender.enqueue_super(outgoing, lengths, class, droppable);
             }
             while sender.queued_bytes() > bound && self.source.plan.drops {
                 match sender.drop_oldest() {
@@ -377,24 +430,23 @@ impl Peer {
     }
 }
 
-fn transmit_unit(
-    network: &mut Network,
-    (from, to): (SocketAddr, SocketAddr),
+/// The packets of a unit, and the distance from one to the next.
+fn unit_bytes(
     unit: &mut Outgoing,
     peer_session: u32,
     first_seq: u64,
     packets: std::ops::Range<u32>,
-) {
+) -> (Vec<u8>, usize) {
     match unit {
         Outgoing::Data { packed, stream, .. } => {
             let template = Header { stream: *stream, format: 77, ..Header::new(PacketKind::Data, peer_session) };
             packed.write_headers(packets.clone(), &template, first_seq);
-            network.send_super(from, to, packed.bytes(packets), packed.stride());
+            (packed.bytes(packets).to_vec(), packed.stride())
         }
         Outgoing::Datagrams(packed) => {
             let template = Header { stream: 5, format: 77, ..Header::new(PacketKind::Datagram, peer_session) };
             packed.write_headers(packets.clone(), &template, first_seq);
-            network.send_super(from, to, packed.bytes(packets), packed.stride());
+            (packed.bytes(packets).to_vec(), packed.stride())
         }
         Outgoing::Message { message, cut, from: first, template, .. } => {
             let template = Header { session: peer_session, ..*template };
@@ -403,7 +455,7 @@ fn transmit_unit(
                 bytes.extend_from_slice(&cut.head(index, &template, first_seq.wrapping_sub(u64::from(*first))));
                 bytes.extend_from_slice(&message[cut.range(index)]);
             }
-            network.send_super(from, to, &bytes, cut.stride());
+            (bytes, cut.stride())
         }
     }
 }

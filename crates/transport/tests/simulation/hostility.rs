@@ -103,7 +103,7 @@ fn flips_and_cuts_anywhere_neither_panic_nor_grow() {
         world.run(SECOND, |_| false);
         for host in [&world.client, &world.server] {
             for peer in host.peers.values() {
-                let bound = host.plan.source.most_backlog_bytes(peer.session.packet_bytes());
+                let bound = host.plan.source.most_backlog_bytes(peer.most_packet_bytes);
                 assert!(peer.most_backlog_bytes <= bound, "{}", world.report());
             }
         }

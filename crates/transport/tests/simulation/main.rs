@@ -8,9 +8,11 @@
 mod congestion;
 mod datagrams;
 mod delivery;
+mod ecn;
 mod efficiency;
 mod hostility;
 mod life;
+mod mtu;
 
 mod host;
 mod traffic;

@@ -4,7 +4,7 @@ use crossdock_sim::Rng;
 use crossdock_transport::credit::charge;
 use crossdock_transport::header::PayloadSpan;
 use crossdock_transport::{
-    ControlMessage, Cut, Follows, HEADER_BYTES, Header, Joiner, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES, Origin, PacketKind,
+    ControlMessage, Cut, Follows, Header, Joiner, Lengths, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES, Origin, PacketKind,
     Request, SuperPacket, TrafficClass,
 };
 use std::collections::{HashMap, VecDeque};
@@ -24,8 +24,7 @@ pub(crate) enum Outgoing {
 /// A unit as it is queued.
 pub(crate) struct Unit {
     pub(crate) outgoing: Outgoing,
-    pub(crate) packets: u32,
-    pub(crate) bytes: u64,
+    pub(crate) lengths: Lengths,
     pub(crate) class: TrafficClass,
     pub(crate) droppable: bool,
 }
@@ -36,6 +35,16 @@ pub(crate) struct Packets {
     pub(crate) frame: Rc<Vec<u8>>,
     pub(crate) spans: Vec<PayloadSpan>,
     pub(crate) header: Header,
+    /// Bytes of each packet but the last, and of the last, as they came.
+    pub(crate) longest_bytes: usize,
+    pub(crate) last_bytes: usize,
+}
+
+impl Packets {
+    /// Bytes of a packet as it came.
+    fn bytes(&self, index: usize) -> usize {
+        if index + 1 == self.spans.len() { self.last_bytes } else { self.longest_bytes }
+    }
 }
 
 /// How much a host sends, and how.
@@ -168,7 +177,7 @@ impl TrafficSource {
         let stream = (first % 3) as u32;
         let class = TrafficClass::Data(Origin::Stream(stream));
         let template = Header { stream, format: 77, records: 1, ..Header::new(PacketKind::Data, 0) };
-        // Some leave as one datagram, which IP fragments; the smallest queue of a path holds it.
+        // Some leave as one packet, which goes in parts; the smallest queue of a path holds it.
         let fits = long <= 24 << 10;
         if long > packet_bytes {
             self.next += 1;
@@ -188,10 +197,10 @@ impl TrafficSource {
             }
             self.next += 1;
         }
-        let (packets, bytes) = (packed.packets().len() as u32, packed.len() as u64);
+        let lengths = packed.lengths();
         self.ends[stream as usize] = self.next;
         let outgoing = Outgoing::Data { packed, stream, numbers: first..self.next };
-        vec![Unit { outgoing, packets, bytes, class, droppable: true }]
+        vec![Unit { outgoing, lengths, class, droppable: true }]
     }
 
     pub(crate) fn any_below(&mut self, bound: usize) -> usize {
@@ -229,8 +238,7 @@ impl TrafficSource {
 fn message(message: &Rc<[u8]>, packet_bytes: usize, template: Header, number: u64, class: TrafficClass) -> Vec<Unit> {
     let cut = Cut::new(message.len(), packet_bytes);
     let unit = |range: std::ops::Range<u32>| Unit {
-        packets: range.len() as u32,
-        bytes: cut.bytes(range.clone()) as u64,
+        lengths: cut.lengths(range.clone()),
         class,
         droppable: false,
         outgoing: Outgoing::Message { message: message.clone(), cut, from: range.start, template, number },
@@ -238,15 +246,15 @@ fn message(message: &Rc<[u8]>, packet_bytes: usize, template: Header, number: u6
     cut.units().map(unit).collect()
 }
 
-/// A record that is longer than a packet of the path, as one datagram.
+/// A record that is longer than a packet of the path, as one packet.
 fn alone(record: &[u8], packet_bytes: usize, stream: u32, number: u64) -> Unit {
     let mut packed = SuperPacket::new(vec![0; MAX_SUPER_BYTES], packet_bytes);
     assert!(packed.push(record));
-    let bytes = packed.len() as u64;
+    let lengths = packed.lengths();
     let outgoing = Outgoing::Data { packed, stream, numbers: number..number + 1 };
     let class = TrafficClass::Data(Origin::Stream(stream));
     // One that is longer than the packet size is no more droppable than one in pieces.
-    Unit { outgoing, packets: 1, bytes, class, droppable: false }
+    Unit { outgoing, lengths, class, droppable: false }
 }
 
 /// A record of `words` 8-byte words that says its length, its number, and fills the rest with what follows from it.
@@ -337,9 +345,9 @@ impl Sink {
     /// waits to be consumed.
     pub(crate) fn deliver(&mut self, packets: &Packets, skip: u32) {
         assert!((skip as usize) < packets.spans.len(), "an empty delivery");
-        for span in &packets.spans[skip as usize..] {
+        for (index, span) in packets.spans.iter().enumerate().skip(skip as usize) {
             self.packet(packets, *span);
-            let charge = charge(HEADER_BYTES + span.len as usize, self.packet_bytes, self.window);
+            let charge = charge(packets.bytes(index), self.packet_bytes, self.window);
             if packets.header.kind != PacketKind::Control {
                 self.waiting.push_back(charge);
                 self.waiting_units += u64::from(charge);

@@ -6,8 +6,9 @@ use crossdock_mailbox::attach::AttachRequest;
 use crossdock_mailbox::client::{Attachment, Wait};
 use crossdock_mailbox::host::{MailboxKey, Message};
 use crossdock_runtime::tasks::{Core, Task, TaskSetup, procedure};
-use crossdock_runtime::{ContextKind, ContextSpec};
+use crossdock_runtime::{ContextKind, ContextSpec, NodeAddress};
 use crossdock_transport::control::{Implementation, RefusalCode, Side};
+use crossdock_transport::secure::PrivateKey;
 use crossdock_transport::{Reply, Request};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -159,7 +160,11 @@ fn an_embedder_brings_tasks_of_its_own() {
 
 #[test]
 fn impossible_requests_are_refused_in_words() {
-    let (context, addr) = start(|c| c.nodes = vec![("east".into(), "192.0.2.1:7440".parse().unwrap())]);
+    let (context, addr) = start(|c| {
+        let address = "192.0.2.1:7440".parse().unwrap();
+        c.nodes =
+            vec![NodeAddress { name: "east".into(), address, key: Some(PrivateKey::from_random([7; 32]).public()) }];
+    });
     let (mut one, mut two) = (Session::attach(&context), Session::attach(&context));
     one.create("a", Implementation::Rings);
     let create = |name: &str| {
@@ -209,7 +214,11 @@ fn impossible_requests_are_refused_in_words() {
     assert!(
         matches!(one.ask(node("")).unwrap(), Reply::Node { address, name, .. } if address == addr && name == "here")
     );
-    assert!(matches!(one.ask(node("east")).unwrap(), Reply::Node { address, .. } if address == "192.0.2.1:7440"));
+    let Reply::Node { address, key, .. } = one.ask(node("east")).unwrap() else { panic!("it is known") };
+    assert_eq!(
+        (address.as_str(), key),
+        ("192.0.2.1:7440", Some(PrivateKey::from_random([7; 32]).public().to_string()))
+    );
     let (code, words) = one.refused(node("west"));
     assert!(code == RefusalCode::UnknownNode && words.contains("east, here"), "{words}");
 }
