@@ -10,7 +10,7 @@ use crate::graph::gauges::Loss;
 use crate::graph::node::{Condition, Destination, Input, NEWER, Node, RunTime};
 use crate::graph::serve::{Graph, Next};
 use crate::graph::session::{Egress, Sent, SessionRun};
-use crate::graph::spill::{MAX_SPILL_BYTES, MAX_STATE_SPILL_BYTES};
+use crate::graph::spill::{MAX_STATE_SPILL_BYTES, Spill};
 use crossdock_control::load::HANDING_NS_PER_BATCH;
 use crossdock_device::thread_time_ns;
 use crossdock_engine::{Handler, HandlerCounters, Sink, Verdict};
@@ -330,7 +330,7 @@ impl Graph {
         let upto = match &runs {
             Some((handler, ..)) => {
                 // Longer records are not taken.
-                let fitting = |bytes: usize| MAX_SPILL_BYTES / bytes.clamp(1, longest);
+                let fitting = |bytes: usize| Spill::fitting(bytes.min(longest));
                 let unknown = if handler.shares_state() { STATE_RECORDS } else { usize::MAX };
                 let fitting = handler.most_out_bytes().map_or(unknown, fitting);
                 let soon = soon_done(&node, most);

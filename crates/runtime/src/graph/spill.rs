@@ -48,9 +48,15 @@ impl Spill {
         self.left = 0;
     }
 
-    /// Takes a record; false where it has no room for it.
+    /// Records of that length, in bytes, for which there is room in an empty one: one at least, however long it is.
+    pub(super) fn fitting(bytes: usize) -> usize {
+        (MAX_SPILL_BYTES / (bytes + END_BYTES)).max(1)
+    }
+
+    /// Takes a record; false where it has no room for it. An empty one has room for any.
     pub(crate) fn push(&mut self, record: &[u8]) -> bool {
-        let has_room = self.bytes.len() + record.len() + (self.ends.len() + 1) * END_BYTES <= self.most;
+        let bytes = self.bytes.len() + record.len() + (self.ends.len() + 1) * END_BYTES;
+        let has_room = self.ends.is_empty() || bytes <= self.most;
         if has_room {
             self.bytes.extend_from_slice(record);
             self.ends.push(self.bytes.len());
@@ -87,6 +93,7 @@ impl Spill {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crossdock_transport::MAX_MESSAGE_BYTES;
 
     #[test]
     fn short_records_take_no_more_than_its_bound_and_leave_little_behind() {
@@ -99,5 +106,14 @@ mod tests {
         spill.clear();
         assert!(spill.is_empty() && spill.ends.capacity() * END_BYTES <= MAX_SPILL_BYTES);
         assert!(spill.push(&[1; 100]) && spill.first_bytes() == 100);
+    }
+
+    #[test]
+    fn as_many_records_as_fit_find_room_and_the_longest_does() {
+        for bytes in [MAX_MESSAGE_BYTES, MAX_SPILL_BYTES / 2, 1 << 20, 65_000] {
+            let (mut spill, record) = (Spill::default(), vec![0; bytes]);
+            assert!((0..Spill::fitting(bytes)).all(|_| spill.push(&record)), "{bytes}");
+            assert!(!spill.push(&record), "{bytes}: it is bounded");
+        }
     }
 }

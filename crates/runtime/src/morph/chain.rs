@@ -250,8 +250,8 @@ impl Handler for Converter {
     }
 
     fn most_out_bytes(&self) -> Option<usize> {
-        // One record becomes one, but that a message may hold several.
-        self.makes_one_of_one.then_some(PIECE_BYTES)
+        // One record becomes one, but that a message may hold several. A long one may become as long.
+        self.makes_one_of_one.then_some(MAX_MESSAGE_BYTES)
     }
 }
 

@@ -162,7 +162,8 @@ fn records_of_all_lengths_pass_in_order(from: Transport, to: Transport) {
     for (record, found) in sent.iter().zip(&found[4].0) {
         assert!(text(record, &format, 1) == text(found, &formats[4], 1));
     }
-    assert_eq!(found[5].0.len(), sent.len());
+    let sizes = |records: &[Vec<u8>]| records.iter().map(Vec::len).collect::<Vec<_>>();
+    assert_eq!(found[5].0.len(), sent.len(), "{:?} of {:?}", sizes(&found[5].0), sizes(&sent));
     for (record, found) in sent.iter().zip(&found[5].0) {
         assert!(text(record, &format, 1) == text(found, &turned, 0));
     }
