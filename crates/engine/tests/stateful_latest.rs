@@ -39,11 +39,13 @@ struct Kept {
     rows: Format,
     log: Vec<Vec<u8>>,
     order: StateOrder,
+    declared: KeyedState,
 }
 
 impl Kept {
     fn new(max_keys: u64, max_bytes: u64, max_age_ns: Option<u64>) -> Kept {
         let state = KeyedState { stream: "s".into(), key: vec!["K".into()], max_keys, max_bytes, max_age_ns };
+        let declared = state.clone();
         let program = HandlerProgram { source: HandlerSource::State(state), ..HandlerProgram::sql("") };
         program.check(&Natives::built_in()).unwrap();
         assert_eq!((program.reads().unwrap(), program.is_stateful()), (vec!["s".to_owned()], true));
@@ -52,7 +54,7 @@ impl Kept {
         let (first, second) = (make(), make());
         let rows = first.output.clone();
         let order = StateOrder { readers: 0, walks: 0 };
-        Kept { handlers: [first.handler, second.handler], has: 0, rows, log: Vec::new(), order }
+        Kept { handlers: [first.handler, second.handler], has: 0, rows, log: Vec::new(), order, declared }
     }
 
     fn handler(&mut self) -> &mut dyn Handler {
@@ -350,6 +352,50 @@ fn a_reader_of_a_state_that_is_lost_is_over_and_one_that_waits_begins_with_the_n
     next.take(&kept.log, usize::MAX);
     assert!(reader.handler.is_lost() && reader.handler.is_over() && !next.handler.is_over());
     assert_eq!(next.rows, ["enter b 2"]);
+}
+
+/// A key declared anew, with other columns than those of the first declaration.
+#[test]
+fn a_reader_hears_of_another_state_though_its_rows_have_another_format() {
+    const SQL: &str = "SELECT k, v FROM s SNAPSHOT THEN CHANGES";
+    let wider = Format::parse_schema("k string null\nv i64\nword string\nkind enum u8 { near = 0, far = 1 }\nmore i64\n");
+    let wider = wider.unwrap();
+    let mut kept = Kept::new(100, 1 << 20, None);
+    kept.feed(&[(Some("a".into()), 1)]);
+    let mut reader = kept.subscribe(SQL);
+    kept.walk_to_the_end();
+    reader.take(&kept.log, usize::MAX);
+    let state = KeyedState { key: vec!["v".into()], ..kept.declared.clone() };
+    let program = HandlerProgram { source: HandlerSource::State(state), ..HandlerProgram::sql("") };
+    let mut other = program.make_stateful(&[("s".to_owned(), wider.clone())], "s", &wider).unwrap();
+    // It has a record before its first walk, which is of no use to a reader of the one before.
+    let mut log: Vec<Vec<u8>> = Vec::new();
+    let mut row = RecordBuilder::new(&wider);
+    let mut feed = |handler: &mut dyn Handler, log: &mut Vec<Vec<u8>>| {
+        row.clear();
+        (0..3).for_each(|column| if column == 1 { row.set_i64(1, 7).unwrap() } else { row.set_text(column, "b").unwrap() });
+        row.set_u64(3, 0).unwrap();
+        row.set_i64(4, 9).unwrap();
+        let batch = support::batch(&[row.finish().unwrap().to_vec()]);
+        handler.process(&batch, &mut Selection::all(batch.len()), log);
+    };
+    assert!(other.handler.set_parameters(&mut StateOrder { readers: 1, walks: 1 }.into_values()));
+    feed(&mut *other.handler, &mut log);
+    assert!(log.is_empty());
+    other.handler.walk(&mut log);
+    feed(&mut *other.handler, &mut log);
+    // As the daemon does it: one handler for each format, which share how far the reader has come.
+    let mut next = SnapshotHandler::new(plan(SQL, &other.output));
+    next.take_over(reader.handler.hand_over().unwrap()).unwrap();
+    let batch = support::batch(&log);
+    let mut out: Vec<Vec<u8>> = Vec::new();
+    let _ = next.process(&batch, &mut Selection::all(batch.len()), &mut out);
+    assert!(out.is_empty() && next.is_lost() && next.is_over() && !next.holds_end());
+    // One that waits begins with it.
+    let mut begins = SnapshotHandler::new(plan(SQL, &other.output));
+    begins.take_over(SnapshotHandler::new(plan(SQL, &kept.rows)).hand_over().unwrap()).unwrap();
+    let _ = begins.process(&batch, &mut Selection::all(batch.len()), &mut out);
+    assert!(out.len() == 2 && !begins.is_lost() && !begins.holds_end());
 }
 
 #[test]

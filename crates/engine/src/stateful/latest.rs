@@ -227,7 +227,7 @@ impl Latest {
         }
         let Some(&before) = self.kept.get(at) else { return };
         let born = if is_new { self.walk_number } else { before.born };
-        if self.readers > 0 {
+        if self.has_begun() {
             let mark = self.mark(number, born);
             if !is_new {
                 self.emit_kept(before.row, StateStep::Before, mark, emit);
@@ -240,6 +240,12 @@ impl Latest {
         }
         self.keys.used(number, is_new);
         self.shed(emit);
+    }
+
+    /// Whether a reader may have begun with this state: until its first walk, those that there are know another one, or none.
+    #[inline]
+    fn has_begun(&self) -> bool {
+        self.readers > 0 && self.walk_number > 0
     }
 
     /// The mark of a change of a key: whether the walk is yet to come to it.
@@ -290,7 +296,7 @@ impl Latest {
     fn forget(&mut self, emit: Emit<'_>) -> bool {
         let Some(number) = self.keys.oldest() else { return false };
         let kept = self.kept.get_mut(number as usize).map(std::mem::take).unwrap_or_default();
-        if self.readers > 0 {
+        if self.has_begun() {
             self.emit_kept(kept.row, StateStep::Gone, self.mark(number, kept.born), emit);
         }
         self.arena.free(kept.row);
