@@ -69,9 +69,23 @@ impl Shared {
     ///
     /// # Errors
     /// There are no flights, or `send` fails.
-    pub(crate) fn pace(&self, mut send: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
+    pub(crate) fn pace(&self, send: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
         let format = flights::format()?;
-        let (mut records, sent_at) = (flights::records(&format, FLIGHTS)?, flights::sent_offset(&format));
+        let sent_at = flights::sent_offset(&format);
+        self.pace_records(&mut flights::records(&format, FLIGHTS)?, (RECORD_BYTES, sent_at), send)
+    }
+
+    /// The same with these records, each of `record_bytes` bytes, with the stamp at `sent_at`.
+    ///
+    /// # Errors
+    /// `send` fails.
+    pub(crate) fn pace_records(
+        &self,
+        records: &mut [u8],
+        (record_bytes, sent_at): (usize, usize),
+        mut send: impl FnMut(&[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let all = records.len() / record_bytes;
         let mut due_ns = self.now_ns();
         let mut next = 0;
         while !self.has_ended.load(Ordering::Acquire) {
@@ -80,10 +94,10 @@ impl Shared {
             if early_ns > 0 {
                 crossdock_device::nap(Duration::from_nanos(early_ns));
             }
-            let count = (self.at_a_time.load(Ordering::Relaxed) as usize).min(FLIGHTS);
-            next = if next + count > FLIGHTS { 0 } else { next };
-            let due = &mut records[next * RECORD_BYTES..(next + count) * RECORD_BYTES];
-            for record in due.chunks_mut(RECORD_BYTES) {
+            let count = (self.at_a_time.load(Ordering::Relaxed) as usize).min(all);
+            next = if next + count > all { 0 } else { next };
+            let due = &mut records[next * record_bytes..(next + count) * record_bytes];
+            for record in due.chunks_mut(record_bytes) {
                 record[sent_at..sent_at + 8].copy_from_slice(&self.now_ns().to_le_bytes());
             }
             send(due)?;

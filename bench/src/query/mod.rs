@@ -1,8 +1,9 @@
 //! `query`: queries over the events of Nexmark through the daemon, against DuckDB over the same rows; windows with many groups; and
-//! subscribers that are slow. `join`: flights with their weather, against DuckDB.
+//! subscribers that are slow; the state of a stream by key. `join`: flights with their weather, against DuckDB.
 
 mod duckdb;
 mod flights_weather;
+mod latest_by_key;
 mod nexmark;
 mod queries;
 mod readings;
@@ -32,9 +33,12 @@ pub(crate) struct Options {
     /// Thousands of events that are published for each query
     #[arg(long, default_value_t = 2000)]
     thousands: u64,
-    /// How long `slow_reader` takes latencies at a time, in ms
+    /// How long `slow_reader` and `latest_by_key` take latencies at a time, in ms
     #[arg(long, default_value_t = 1000)]
     piece_ms: u64,
+    /// Thousands of keys of `latest_by_key`
+    #[arg(long, default_value_t = 1000)]
+    thousand_keys: u64,
 }
 
 /// A process of the benchmark.
@@ -56,7 +60,7 @@ impl Role {
 }
 
 /// The figures, by case and metric.
-const METRICS: [Declared; 11] = [
+const METRICS: [Declared; 17] = [
     ("nexmark_q0", RATE, "1/s", Some("duckdb")),
     ("nexmark_q1", RATE, "1/s", Some("duckdb")),
     ("nexmark_q2", RATE, "1/s", Some("duckdb")),
@@ -64,6 +68,12 @@ const METRICS: [Declared; 11] = [
     ("nexmark_q7", RATE, "1/s", Some("duckdb")),
     ("nexmark_q8", RATE, "1/s", Some("duckdb")),
     ("window_hop", RATE, "1/s", Some("duckdb")),
+    (LATEST_BY_KEY, "update_ns", "ns", Some("hash_map")),
+    (LATEST_BY_KEY, "record_ns", "ns", Some("without_key")),
+    (LATEST_BY_KEY, "snapshot_s", "s", Some("hash_map")),
+    (LATEST_BY_KEY, "stream_p99_ratio", "", None),
+    (LATEST_BY_KEY, "stream_latency_us_p99", "us", Some("without_snapshot")),
+    (LATEST_BY_KEY, "stream_latency_us_p50", "us", Some("without_snapshot")),
     ("slow_reader", "others_p99_ratio", "", None),
     ("slow_reader", "others_latency_us_p99", "us", Some("nobody_slow")),
     ("slow_reader", "others_latency_us_p50", "us", Some("nobody_slow")),
@@ -74,11 +84,12 @@ const JOIN_METRICS: [Declared; 1] = [("flights_weather", RATE, "1/s", Some("duck
 /// Events for each second of processor time of the daemon, or of DuckDB.
 const RATE: &str = "events_per_s_per_core";
 const SLOW_READER: &str = "slow_reader";
+const LATEST_BY_KEY: &str = "latest_by_key";
 const WORDS: &str = "daemon, publisher and subscribers are processes and threads wherever the system puts them";
 
 /// Runs `query` and prints its figures.
 pub(crate) fn run(options: &Options) -> Result<(), Error> {
-    let names: Vec<&str> = QUERIES.iter().map(|query| query.case).chain([SLOW_READER]).collect();
+    let names: Vec<&str> = QUERIES.iter().map(|query| query.case).chain([LATEST_BY_KEY, SLOW_READER]).collect();
     measure(options, "query", &names, &METRICS)
 }
 
@@ -107,6 +118,9 @@ fn measure(options: &Options, bench: &'static str, names: &[&str], metrics: &'st
                 let [ours, its] = through::compare(query, events, duckdb)?;
                 table.push(query.case, RATE, ours, Some(its));
             }
+        }
+        if cases.contains(&LATEST_BY_KEY) {
+            latest_by_key::round(options, &mut table)?;
         }
         if cases.contains(&SLOW_READER) {
             slow_reader::round(options, &mut table)?;

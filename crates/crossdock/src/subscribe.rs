@@ -83,6 +83,7 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
         rows: Vec::new(),
         ends: Vec::new(),
         is_of_now: arguments.is_of_now(),
+        unread: None,
         tally: Tally::default(),
     };
     let end = run.receive();
@@ -195,6 +196,8 @@ struct SubscribeRun<'a> {
     ends: Vec<(usize, u64)>,
     /// Whether the query ends with what is there now.
     is_of_now: bool,
+    /// Why a query with `SNAPSHOT` gets no more, where the daemon has said so.
+    unread: Option<String>,
     tally: Tally,
 }
 
@@ -249,6 +252,9 @@ impl SubscribeRun<'_> {
                     out::say(format_args!(
                         "records of format {format} are delivered from now on, {way}; {waited} waited"
                     ));
+                }
+                Event::Unreadable { message } if has_snapshot(&self.arguments.sql) => {
+                    self.unread.get_or_insert(message);
                 }
                 Event::Unreadable { message } => {
                     self.tally.unreadable += 1;
@@ -305,8 +311,13 @@ impl SubscribeRun<'_> {
     }
 
     /// A publisher is gone. Whether that is the end that was asked for: not if one has gone that had not finished, but for
-    /// `--reconnect` once those that are there have.
+    /// `--reconnect` once those that are there have. The end of a state that is gone is one in any case.
     fn note_end(&mut self, publishers_left: u32, lost: u32) -> Outcome<bool> {
+        if lost > 0
+            && let Some(why) = self.unread.take()
+        {
+            return Err(Failure::failed(why));
+        }
         let is_loss = lost > std::mem::replace(&mut self.tally.lost_publishers, lost);
         let is_end = publishers_left == 0 && (self.arguments.until_end || self.is_of_now);
         let (who, has, it) = match lost {

@@ -163,6 +163,9 @@ pub trait Handler: Send {
         false
     }
 
+    /// The state that it reads is gone, so that it is to make no more, whatever comes: it [is lost](Handler::is_lost) from now on.
+    fn lose(&mut self) {}
+
     /// How many bytes the state takes that it has now, where they are counted; 0 by default.
     fn state_bytes(&self) -> usize {
         0

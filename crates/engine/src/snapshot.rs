@@ -1,11 +1,11 @@
 //! The handler of a query with `SNAPSHOT`: takes a reader's part of what the state of its stream makes, and runs the query on it.
 
-use crossdock_format::{MAX_RECORD_BYTES, Record, RecordBuilder, Value};
+use crossdock_format::{FormatId, MAX_RECORD_BYTES, Record, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Selection};
 use crossdock_query::{DeltaProgram, EvalError, Interpreter, Program, Projection, Snapshot, SnapshotProgram};
 
 use crate::filter::Filter;
-use crate::handler::{Handler, HandlerCounters, Sink, Verdict};
+use crate::handler::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
 use crate::kernel::{FieldPosition, Kernel, Records};
 use crate::project::RowPlan;
 use crate::row_error::RowErrorCounts;
@@ -81,7 +81,21 @@ impl Phase {
     }
 }
 
+/// The kind of a reader's progress, which the handlers of a subscription share.
+const PROGRESS: &str = "snapshot/1";
+
+/// How far a reader has come, on its way from the handler for rows of one format to that for rows of another.
+struct Progress {
+    phase: Phase,
+    /// The row before a change, if there is one, and its format.
+    before: Option<Vec<u8>>,
+    rows: FormatId,
+}
+
 /// Runs a query with `SNAPSHOT` over the rows of its stream's state.
+///
+/// A subscription has one for each format of the rows, which share the reader's progress. Rows have another format only where the state
+/// is another one too: so a reader that has begun does not take them for those that it knows.
 ///
 /// Verdicts: [`Verdict::Emit`], or [`Verdict::Drop`] if nothing leaves.
 #[derive(Debug)]
@@ -406,6 +420,36 @@ impl Handler for SnapshotHandler {
 
     fn is_lost(&self) -> bool {
         self.phase == Phase::Lost
+    }
+
+    fn lose(&mut self) {
+        self.phase = Phase::Lost;
+    }
+
+    fn state_kind(&self) -> Option<&str> {
+        Some(PROGRESS)
+    }
+
+    fn shares_state(&self) -> bool {
+        true
+    }
+
+    fn hand_over(&mut self) -> Option<HandlerState> {
+        let (phase, has_before) =
+            (std::mem::replace(&mut self.phase, Phase::Waiting), std::mem::take(&mut self.has_before));
+        let before = has_before.then(|| std::mem::take(&mut self.before));
+        let progress = Progress { phase, before, rows: self.program.enter.input.id() };
+        Some(HandlerState::new(PROGRESS.into(), Box::new(progress)))
+    }
+
+    fn take_over(&mut self, state: HandlerState) -> Result<(), HandlerState> {
+        let Progress { phase, before, rows } = *state.of_kind::<Progress>(PROGRESS)?;
+        self.phase = phase;
+        // The row before a change has the format of the row that follows.
+        let before = before.filter(|_| rows == self.program.enter.input.id());
+        self.has_before = before.is_some();
+        self.before = before.unwrap_or_default();
+        Ok(())
     }
 
     fn warm(&mut self) {

@@ -21,12 +21,20 @@ fn format() -> Format {
     Format::parse_schema("k string null\nv i64\nword string\nkind enum u8 { near = 0, far = 1 }\n").unwrap()
 }
 
+/// Of the text of a record: short, or as a large value says.
+fn length(value: i64) -> usize {
+    let value = value.unsigned_abs() as usize;
+    if value < LONG as usize { value % 40 } else { value / LONG as usize }
+}
+
+const LONG: i64 = 1 << 20;
+
 fn record((key, value): &Row, row: &mut RecordBuilder) -> Vec<u8> {
     row.clear();
     key.iter().for_each(|key| row.set_text(0, key).unwrap());
     row.set_i64(1, *value).unwrap();
     // Records of one key have different lengths.
-    row.set_text(2, "w".repeat(value.unsigned_abs() as usize % 40)).unwrap();
+    row.set_text(2, "w".repeat(length(*value))).unwrap();
     row.set_u64(3, value.rem_euclid(2).unsigned_abs()).unwrap();
     row.finish().unwrap().to_vec()
 }
@@ -39,11 +47,13 @@ struct Kept {
     rows: Format,
     log: Vec<Vec<u8>>,
     order: StateOrder,
+    declared: KeyedState,
 }
 
 impl Kept {
     fn new(max_keys: u64, max_bytes: u64, max_age_ns: Option<u64>) -> Kept {
         let state = KeyedState { stream: "s".into(), key: vec!["K".into()], max_keys, max_bytes, max_age_ns };
+        let declared = state.clone();
         let program = HandlerProgram { source: HandlerSource::State(state), ..HandlerProgram::sql("") };
         program.check(&Natives::built_in()).unwrap();
         assert_eq!((program.reads().unwrap(), program.is_stateful()), (vec!["s".to_owned()], true));
@@ -52,7 +62,7 @@ impl Kept {
         let (first, second) = (make(), make());
         let rows = first.output.clone();
         let order = StateOrder { readers: 0, walks: 0 };
-        Kept { handlers: [first.handler, second.handler], has: 0, rows, log: Vec::new(), order }
+        Kept { handlers: [first.handler, second.handler], has: 0, rows, log: Vec::new(), order, declared }
     }
 
     fn handler(&mut self) -> &mut dyn Handler {
@@ -91,6 +101,23 @@ impl Kept {
         let mut log = std::mem::take(&mut self.log);
         self.handler().walk(&mut log);
         self.log = log;
+    }
+
+    /// Another declaration of the same key, with the state so far.
+    fn declare(&mut self, change: impl FnOnce(&mut KeyedState)) {
+        change(&mut self.declared);
+        let source = HandlerSource::State(self.declared.clone());
+        let program = HandlerProgram { source, ..HandlerProgram::sql("") };
+        let mut next = program.make_stateful(&[("s".to_owned(), format())], "s", &format()).unwrap().handler;
+        next.take_over(self.handler().hand_over().unwrap()).unwrap();
+        self.handlers[self.has] = next;
+    }
+
+    /// Does all that is due at this time, as the daemon does it without records.
+    fn settle(&mut self, now_ns: u64) {
+        while self.handler().due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
+            self.advance(now_ns);
+        }
     }
 
     fn advance(&mut self, now_ns: u64) {
@@ -316,6 +343,87 @@ fn the_key_without_a_record_for_the_longest_goes_at_a_bound_and_is_counted() {
     assert!(counters.forgotten > 500 && counters.forgotten < 1000, "{counters:?}");
 }
 
+fn numbered(keys: std::ops::Range<i64>) -> Vec<Row> {
+    keys.map(|number| (Some(format!("{} {number}", "a key of more than sixteen bytes")), number)).collect()
+}
+
+/// The values of the rows that a reader gets who comes now.
+fn keys_of(kept: &mut Kept) -> BTreeSet<i64> {
+    let mut reader = kept.subscribe("SELECT k, v FROM s SNAPSHOT");
+    kept.walk_to_the_end();
+    reader.take(&kept.log, usize::MAX);
+    assert!(reader.handler.is_over());
+    reader.table.into_values().collect()
+}
+
+/// The memory of the keys that go comes back only by and by: that makes no others go.
+#[test]
+fn a_smaller_bound_of_bytes_lets_no_more_keys_go_than_it_needs() {
+    let mut kept = Kept::new(1 << 20, 1 << 30, None);
+    numbered(0..20_000).chunks(500).for_each(|rows| kept.feed(rows));
+    let bytes = kept.handler().state_bytes() as u64;
+    kept.declare(|state| state.max_bytes = bytes / 4);
+    // Some go with the records that come, the others without any.
+    (0..200).for_each(|_| kept.feed(&numbered(19_999..20_000)));
+    kept.settle(1);
+    let keys = keys_of(&mut kept);
+    assert!(keys.len() > 4900 && keys.len() <= 5050, "{}", keys.len());
+    assert_eq!(keys.first().copied(), Some(20_000 - keys.len() as i64), "the last ones stay");
+    assert_eq!(kept.handler().counters().forgotten, 20_000 - keys.len() as u64);
+    // There are as many from then on.
+    numbered(20_000..50_000).chunks(500).for_each(|rows| kept.feed(rows));
+    let later = keys_of(&mut kept).len();
+    assert!(later.abs_diff(keys.len()) < 50, "{later}");
+}
+
+#[test]
+fn a_smaller_bound_of_keys_or_age_holds_at_once_without_a_record() {
+    let mut kept = Kept::new(100_000, 1 << 30, Some(1_000_000));
+    kept.advance(10_000);
+    numbered(0..12_000).chunks(500).for_each(|rows| kept.feed(rows));
+    let mut reader = kept.subscribe("SELECT k, v FROM s SNAPSHOT THEN CHANGES");
+    kept.walk_to_the_end();
+    assert_eq!(kept.handler().due_ns(), Some(1_010_000));
+    kept.declare(|state| state.max_keys = 10);
+    assert_eq!(kept.handler().due_ns(), Some(0));
+    // Not all in one step.
+    kept.advance(20_000);
+    assert_eq!((kept.handler().counters().forgotten, kept.handler().due_ns()), (4096, Some(0)));
+    kept.settle(20_000);
+    reader.take(&kept.log, usize::MAX);
+    assert_eq!(reader.table.values().copied().collect::<BTreeSet<i64>>(), (11_990..12_000).collect());
+    kept.declare(|state| state.max_age_ns = Some(5000));
+    assert_eq!(kept.handler().due_ns(), Some(15_000));
+    kept.settle(20_000);
+    reader.take(&kept.log, usize::MAX);
+    assert!(reader.table.is_empty());
+}
+
+/// Rows of all lengths, one of them longer than the bound: what finds no room lets others go, and readers hear of each.
+#[test]
+fn a_state_without_room_lets_keys_go_and_its_readers_have_what_it_has() {
+    const MOST: u64 = 64 << 10;
+    let mut kept = Kept::new(1 << 20, MOST, None);
+    let mut reader = kept.subscribe("SELECT k, v FROM s SNAPSHOT THEN CHANGES");
+    let mut random = fastrand::Rng::with_seed(7);
+    for step in 0..6000 {
+        let length = [0, 3, 1000, 9000, 30_000, 200_000][random.usize(0..if step % 500 == 0 { 6 } else { 5 })];
+        let row = numbered(random.i64(0..60)..60).remove(0);
+        kept.feed(&[(row.0, if length == 0 { step } else { length * LONG + step })]);
+        if step % 100 == 0 {
+            kept.walk_to_the_end();
+        }
+        let bytes = kept.handler().state_bytes() as u64;
+        assert!(bytes <= MOST + 60 * 200, "{bytes}");
+    }
+    reader.take(&kept.log, usize::MAX);
+    let mut now = kept.subscribe("SELECT k, v FROM s SNAPSHOT THEN CHANGES");
+    kept.walk_to_the_end();
+    now.take(&kept.log, usize::MAX);
+    assert_eq!(reader.table, now.table);
+    assert!(now.table.len() > 3 && kept.handler().counters().forgotten > 1000, "{:?}", kept.handler().counters());
+}
+
 #[test]
 fn a_key_without_a_record_for_its_age_leaves() {
     let mut kept = Kept::new(100, 1 << 20, Some(1000));
@@ -350,6 +458,53 @@ fn a_reader_of_a_state_that_is_lost_is_over_and_one_that_waits_begins_with_the_n
     next.take(&kept.log, usize::MAX);
     assert!(reader.handler.is_lost() && reader.handler.is_over() && !next.handler.is_over());
     assert_eq!(next.rows, ["enter b 2"]);
+}
+
+/// A key declared anew, with other columns than those of the first declaration.
+#[test]
+fn a_reader_hears_of_another_state_though_its_rows_have_another_format() {
+    const SQL: &str = "SELECT k, v FROM s SNAPSHOT THEN CHANGES";
+    let wider =
+        Format::parse_schema("k string null\nv i64\nword string\nkind enum u8 { near = 0, far = 1 }\nmore i64\n");
+    let wider = wider.unwrap();
+    let mut kept = Kept::new(100, 1 << 20, None);
+    kept.feed(&[(Some("a".into()), 1)]);
+    let mut reader = kept.subscribe(SQL);
+    kept.walk_to_the_end();
+    reader.take(&kept.log, usize::MAX);
+    let state = KeyedState { key: vec!["v".into()], ..kept.declared.clone() };
+    let program = HandlerProgram { source: HandlerSource::State(state), ..HandlerProgram::sql("") };
+    let mut other = program.make_stateful(&[("s".to_owned(), wider.clone())], "s", &wider).unwrap();
+    // It has a record before its first walk, which is of no use to a reader of the one before.
+    let mut log: Vec<Vec<u8>> = Vec::new();
+    let mut row = RecordBuilder::new(&wider);
+    let mut feed = |handler: &mut dyn Handler, log: &mut Vec<Vec<u8>>| {
+        row.clear();
+        (0..3).for_each(
+            |column| if column == 1 { row.set_i64(1, 7).unwrap() } else { row.set_text(column, "b").unwrap() },
+        );
+        row.set_u64(3, 0).unwrap();
+        row.set_i64(4, 9).unwrap();
+        let batch = support::batch(&[row.finish().unwrap().to_vec()]);
+        handler.process(&batch, &mut Selection::all(batch.len()), log);
+    };
+    assert!(other.handler.set_parameters(&mut StateOrder { readers: 1, walks: 1 }.into_values()));
+    feed(&mut *other.handler, &mut log);
+    assert!(log.is_empty());
+    other.handler.walk(&mut log);
+    feed(&mut *other.handler, &mut log);
+    // As the daemon does it: one handler for each format, which share how far the reader has come.
+    let mut next = SnapshotHandler::new(plan(SQL, &other.output));
+    next.take_over(reader.handler.hand_over().unwrap()).unwrap();
+    let batch = support::batch(&log);
+    let mut out: Vec<Vec<u8>> = Vec::new();
+    let _ = next.process(&batch, &mut Selection::all(batch.len()), &mut out);
+    assert!(out.is_empty() && next.is_lost() && next.is_over() && !next.holds_end());
+    // One that waits begins with it.
+    let mut begins = SnapshotHandler::new(plan(SQL, &other.output));
+    begins.take_over(SnapshotHandler::new(plan(SQL, &kept.rows)).hand_over().unwrap()).unwrap();
+    let _ = begins.process(&batch, &mut Selection::all(batch.len()), &mut out);
+    assert!(out.len() == 2 && !begins.is_lost() && !begins.holds_end());
 }
 
 #[test]

@@ -403,6 +403,30 @@ fn empty_texts_count_in_the_bound_of_a_joined_text() {
     assert!(run.handler().state_bytes() < 4 << 20, "{}", run.handler().state_bytes());
 }
 
+/// The memory of the last result goes before a group does.
+#[test]
+fn the_memory_for_a_joined_text_counts_and_no_group_is_forgotten_for_it() {
+    const SQL: &str = "SELECT string_agg(k, ''), count(*) FROM s GROUP BY TUMBLE(ts, INTERVAL '1 day')";
+    let of_day = |day: i64| vec![format!("{}|a text 10b", 1 + day * 86_400_000_000_000); 60_000];
+    let mut run = SqlRun::new(SQL, &[KEYED]);
+    run.feed("s", &of_day(0));
+    let of_group = run.handler().state_bytes();
+    run.end("s");
+    let of_result = run.handler().state_bytes();
+    assert!((600_000 + 16 * 60_000 - (32 << 10)..3_000_000).contains(&of_result), "{of_result}");
+    let bound = of_group + of_result / 2;
+    let mut run = SqlRun::bounded(SQL, &[KEYED], bound);
+    for day in 0..3 {
+        for rows in of_day(day).chunks(1000) {
+            run.feed("s", rows);
+            assert!(run.handler().state_bytes() <= bound, "{} of {bound}", run.handler().state_bytes());
+        }
+    }
+    run.end("s");
+    assert_eq!((run.counters().forgotten, run.rows.len()), (0, 3));
+    assert!(run.rows.iter().all(|row| row.ends_with("|60000") && row.len() == 600_000 + 6));
+}
+
 /// A window is forgotten after a part of it has left; those behind it leave or are counted.
 #[test]
 fn no_window_is_skipped_where_those_of_one_that_closes_are_forgotten() {

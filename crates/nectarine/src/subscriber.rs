@@ -198,9 +198,9 @@ pub enum Event {
         records: u64,
     },
     /// A publisher brought a format that the query does not fit, or that nothing converts to an accepted one; its records are
-    /// dropped.
+    /// dropped. Or the state that a query with `SNAPSHOT` reads is gone, and [`Event::StreamEnded`] follows, with `finished: false`.
     Unreadable {
-        /// The part that does not fit.
+        /// The part that does not fit, or why the state is gone.
         message: String,
     },
     /// The daemon was gone and is back. The records missed between follow as [`Event::Missed`].

@@ -105,6 +105,7 @@ impl Context {
                 Some(SessionStep::Ran(key)) => self.check_queue(key),
                 Some(SessionStep::Failed(key)) => self.fail_query(key),
                 Some(SessionStep::Ended(key, publishers, lost)) => self.report_end(key, publishers, lost),
+                Some(SessionStep::StateLost(key, loss)) => self.end_reading(key, loss),
                 Some(SessionStep::Converted { stream, chain, lost, has_failed }) => {
                     self.note_converted(stream as usize, chain, lost, has_failed);
                 }
@@ -128,7 +129,7 @@ impl Context {
     }
 
     /// Notifies a subscription that a publisher has stopped, after the records that came.
-    fn report_end(&mut self, key: usize, publishers: u32, lost: u32) {
+    pub(crate) fn report_end(&mut self, key: usize, publishers: u32, lost: u32) {
         self.flush_subscription(key);
         self.settle_queue(key);
         // It may have been disconnected for its queue.

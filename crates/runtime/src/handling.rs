@@ -4,7 +4,9 @@
 use crate::clock::TurnClock;
 use crate::context::Context;
 use crate::counters::DropReason;
-use crate::streams::{Stream, StreamFacts};
+use crate::graph::session::StateLoss;
+use crate::managers::state_spec::stream_of_state;
+use crate::streams::StreamFacts;
 
 impl Context {
     /// Counts what handlers have made for sessions. Whether there was any.
@@ -90,8 +92,11 @@ impl Context {
 
     /// No handler makes a stream any more: notifies its subscribers, after the records that came.
     pub(crate) fn end_derived(&mut self, number: u32) {
-        if self.streams.get_mut(number as usize).is_some_and(Stream::end_made) {
-            self.graph.end_for_sessions(number);
+        let Some(stream) = self.streams.get_mut(number as usize).filter(|stream| stream.is_made()) else { return };
+        stream.end_made();
+        match stream_of_state(stream.name()) {
+            Some(_) => self.graph.lose_state(number, StateLoss::Withdrawn),
+            None => self.graph.end_for_sessions(number),
         }
     }
 }

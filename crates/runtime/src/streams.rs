@@ -312,9 +312,9 @@ impl Stream {
         self.made_by.is_some()
     }
 
-    /// No handler makes it any more; whether one did.
-    pub(crate) fn end_made(&mut self) -> bool {
-        self.made_by.take().is_some()
+    /// No handler makes it any more.
+    pub(crate) fn end_made(&mut self) {
+        self.made_by = None;
     }
 
     /// Whether what is published at other I/O contexts comes here.

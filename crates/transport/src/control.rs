@@ -392,11 +392,12 @@ pub enum Notice {
         /// The same in words, with what is known of these records.
         reason: String,
     },
-    /// A publisher brought a format that the query does not fit; its records do not reach this subscription.
+    /// A publisher brought a format that the query does not fit; its records do not reach this subscription. Or the state that the query
+    /// reads is gone, and [`Notice::StreamEnded`] follows.
     Unreadable {
         /// The subscription's number.
         subscription: u32,
-        /// The part that does not fit.
+        /// The part that does not fit, or why the state is gone.
         message: String,
     },
     /// Records came in a format that no chain of conversions leads from to one that the subscription accepts. They wait, or are

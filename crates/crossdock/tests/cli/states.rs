@@ -54,7 +54,10 @@ fn a_key_is_declared_read_changed_and_taken_back() {
         assert_eq!(changes[..3], [&wanted[..2], &[change("WN", 1, "enter")]].concat(), "{changes:?}");
         assert_eq!(changes[3..], wanted[2..]);
         place.run(["streams", "set", "A", "--key", "flight"]).with_code(1).saying(&["--discard-state"]);
+        let process = place.spawn(["subscribe", follows]);
+        process.stdout_line(|line| line.contains("\"enter\""));
         place.run(["streams", "set", "A", "--no-key"]).with_code(0);
+        process.end_by_itself().with_code(1).saying(&["state of stream `A` was withdrawn", "streams set A --key"]);
         place.run(["streams", "set", "A", "--no-key"]).with_code(1).saying(&["no key"]);
         place.run(["subscribe", snapshot]).with_code(2).saying(&["no key"]);
     }

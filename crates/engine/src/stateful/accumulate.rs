@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use crossdock_format::{Field, FieldType, Format, Record, Value};
 use crossdock_query::{Aggregate, AggregateFunction, EvalError};
 
-use super::arena::Arena;
+use super::arena::{Arena, MOST_LOOSE};
 use super::cell::{Cell, compare, compare_exactly, load, plain, store};
 use super::distinct::Distinct;
 use super::sketch::{Quantiles, Registers};
@@ -40,7 +40,21 @@ impl Stores {
 
     /// How many bytes are in use.
     pub(super) fn used(&self) -> usize {
-        self.arena.used() + self.distinct.used()
+        self.arena.used() + self.distinct.used() + self.buffers()
+    }
+
+    /// The bytes of the memory that is kept for the next result, beyond [`MOST_LOOSE`].
+    fn buffers(&self) -> usize {
+        (self.joined.taken() + self.moved.capacity()).saturating_sub(MOST_LOOSE)
+    }
+
+    /// Gives that memory back if it is much beside what is in use, so that nothing is forgotten for it. Whether it was.
+    pub(super) fn release(&mut self) -> bool {
+        let is_much = self.buffers() > (self.arena.used() + self.distinct.used()) / 8;
+        if is_much {
+            (self.joined, self.moved) = (Joined::default(), Vec::new());
+        }
+        is_much
     }
 }
 

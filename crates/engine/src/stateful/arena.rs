@@ -4,10 +4,13 @@
 const UNIT: usize = 16;
 
 /// The memory that free blocks take, beside as much as those in use, before it counts as in use.
-const MOST_LOOSE: usize = 1 << 15;
+pub(super) const MOST_LOOSE: usize = 1 << 15;
 
 /// No block follows in a list of free ones.
 const NONE: u32 = u32::MAX;
+
+/// The units that there may be: each has a number, and none that of [`NONE`].
+const MOST_UNITS: usize = NONE as usize;
 
 /// Where a block is. Its default is an empty one, which takes no memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -38,7 +41,7 @@ impl Block {
 
 /// Memory for blocks. Lengths are rounded up by a quarter at most. Free blocks that lie beside each other are one, and a block may be cut
 /// from a longer free one, so that memory of long blocks serves short ones and the other way around.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Arena {
     bytes: Vec<u8>,
     /// By [class](floor_class) of length: the first free block. A free block has the numbers of the next and the previous one, and its
@@ -49,6 +52,15 @@ pub(super) struct Arena {
     /// A bit for each unit that is the first or the last of a free block.
     ends: Vec<u64>,
     used: usize,
+    /// It takes no memory beyond this many units.
+    most: usize,
+}
+
+impl Default for Arena {
+    fn default() -> Arena {
+        let (bytes, free, ends) = (Vec::new(), Vec::new(), Vec::new());
+        Arena { bytes, free, classes: 0, ends, used: 0, most: MOST_UNITS }
+    }
 }
 
 impl Arena {
@@ -57,35 +69,57 @@ impl Arena {
         self.used.max((self.bytes.len() / 2).saturating_sub(MOST_LOOSE))
     }
 
-    /// A block with a copy of these bytes.
+    /// How many bytes the blocks take that are in use, whatever is free between them.
+    #[inline]
+    pub(super) fn live(&self) -> usize {
+        self.used
+    }
+
+    /// Takes no more memory than blocks of so many bytes need together with what is free between them: twice that, and
+    /// [`MOST_LOOSE`] bytes. What it has already stays.
+    pub(super) fn bound(&mut self, bytes: usize) {
+        self.most = (bytes.saturating_add(MOST_LOOSE).saturating_mul(2) / UNIT).min(MOST_UNITS);
+    }
+
+    /// Whether there is room for a block of this length.
+    pub(super) fn has_room(&self, len: usize) -> bool {
+        let units = rounded(len);
+        self.fitting(units).is_some() || self.end().0 + units <= self.most
+    }
+
+    /// A block with a copy of these bytes. An empty one if there is [no room](Arena::has_room).
     pub(super) fn put(&mut self, data: &[u8]) -> Block {
         let block = self.alloc(data.len());
-        if let Some(place) = self.get_mut(block) {
+        if let Some(place) = self.get_mut(block).filter(|place| place.len() == data.len()) {
             place.copy_from_slice(data);
         }
         block
     }
 
-    /// A block of this length, whose bytes may be anything. An empty one if there is no room in 64 GiB.
+    /// A block of this length, whose bytes may be anything. An empty one if there is [no room](Arena::has_room).
     pub(super) fn alloc(&mut self, len: usize) -> Block {
         if len == 0 {
             return Block::default();
         }
         let units = rounded(len);
-        let Some(at) = self.take_free(units).or_else(|| self.extend(units)).filter(|_| u32::try_from(len).is_ok())
-        else {
-            debug_assert!(false, "the state is bounded far below this");
+        if u32::try_from(len).is_err() {
             return Block::default();
-        };
+        }
+        let Some(at) = self.take_free(units).or_else(|| self.extend(units)) else { return Block::default() };
         self.used += units * UNIT;
         Block { at, len: len as u32 }
     }
 
-    /// Cuts a block from the shortest class of free ones that are long enough.
-    fn take_free(&mut self, units: usize) -> Option<u32> {
+    /// The first free block of the shortest class in which all are long enough.
+    fn fitting(&self, units: usize) -> Option<u32> {
         let class = class_of(units);
         let others = self.classes.checked_shr(class as u32).filter(|classes| *classes != 0)?;
-        let at = self.free[class + others.trailing_zeros() as usize];
+        self.free.get(class + others.trailing_zeros() as usize).copied()
+    }
+
+    /// Cuts a block from the shortest class of free ones that are long enough.
+    fn take_free(&mut self, units: usize) -> Option<u32> {
+        let at = self.fitting(units)?;
         let there = self.unlink(at);
         if there > units {
             self.link(at + units as u32, there - units);
@@ -93,14 +127,22 @@ impl Arena {
         Some(at)
     }
 
+    /// Where a block at the end begins, and whether a free one is there.
+    fn end(&self) -> (usize, bool) {
+        let end = self.bytes.len() / UNIT;
+        match end > 0 && self.is_end(end - 1) {
+            true => (end - self.word(end * UNIT - 4) as usize, true),
+            false => (end, false),
+        }
+    }
+
     /// A block at the end. It begins with the last free one if that is there.
     fn extend(&mut self, units: usize) -> Option<u32> {
-        let mut at = self.bytes.len() / UNIT;
-        if at > 0 && self.is_end(at - 1) {
-            at -= self.word(at * UNIT - 4) as usize;
-            self.unlink(at as u32);
+        let (at, is_free) = self.end();
+        let start = u32::try_from(at).ok().filter(|_| at + units <= self.most)?;
+        if is_free {
+            self.unlink(start);
         }
-        let start = u32::try_from(at).ok().filter(|at| *at != NONE)?;
         self.bytes.resize((at + units) * UNIT, 0);
         self.ends.resize((at + units).div_ceil(64), 0);
         Some(start)
@@ -219,7 +261,7 @@ impl Arena {
         self.put(data)
     }
 
-    /// A block with the first bytes of this one and room for at least `len`; this one is gone.
+    /// A block with the first bytes of this one and room for at least `len`; this one is gone. An empty one if there is no room.
     pub(super) fn grow(&mut self, block: Block, len: usize) -> Block {
         let grown = self.alloc(len);
         let (from, to) = (block.at as usize * UNIT, grown.at as usize * UNIT);
@@ -296,6 +338,33 @@ mod tests {
         assert!(most < 2_800_000, "{most}");
         last.into_iter().for_each(|block| arena.free(block));
         assert_eq!((arena.used(), arena.classes), (0, 0));
+    }
+
+    /// At its bound it refuses, and what it has keeps its bytes and its places.
+    #[test]
+    fn at_its_bound_it_has_no_room_and_is_whole() {
+        let mut arena = Arena::default();
+        arena.bound(0);
+        let units = 2 * MOST_LOOSE / UNIT;
+        let mut blocks: Vec<Block> = (0..units / 4).map(|number| arena.put(&[number as u8; 64])).collect();
+        assert!(!arena.has_room(1) && arena.put(&[1]).len() == 0);
+        // A free one at the end is too short, in whatever order it is asked.
+        blocks.drain(units / 4 - 2..).for_each(|block| arena.free(block));
+        blocks.push(arena.put(&[7; 16]));
+        let last = arena.put(&[8; 96]);
+        arena.free(last);
+        for _ in 0..3 {
+            assert!(arena.has_room(112) && !arena.has_room(128));
+            assert_eq!(arena.alloc(128), Block::default());
+            assert_eq!(arena.grow(Block::default(), 1000), Block::default());
+        }
+        let rest = arena.put(&[9; 112]);
+        assert_eq!((arena.get(rest), arena.has_room(1)), (&[9; 112][..], false));
+        for (number, block) in blocks.iter().enumerate().take(units / 4 - 2) {
+            assert_eq!(arena.get(*block), [number as u8; 64]);
+        }
+        blocks.into_iter().chain([rest]).for_each(|block| arena.free(block));
+        assert_eq!((arena.live(), arena.used(), arena.classes), (0, 0, 0));
     }
 
     proptest! {

@@ -233,12 +233,13 @@ impl Keys {
         }
     }
 
-    /// The same, where the key's hash is known.
+    /// The same, where the key's hash is known; nothing if it is a new one for which the arena has no room.
     #[inline]
-    pub(super) fn enter_hashed(&mut self, key: &[u8], hash: u32, arena: &mut Arena) -> (u32, bool) {
+    pub(super) fn enter_hashed(&mut self, key: &[u8], hash: u32, arena: &mut Arena) -> Option<(u32, bool)> {
         match self.place_of(key, hash, arena) {
-            (_, Some(number)) => (number, false),
-            (place, None) => (self.insert(place, key, hash, arena), true),
+            (_, Some(number)) => Some((number, false)),
+            _ if key.len() > INLINE && !arena.has_room(key.len()) => None,
+            (place, None) => Some((self.insert(place, key, hash, arena), true)),
         }
     }
 

@@ -22,6 +22,8 @@ const WALK_KEYS: u32 = 2048;
 const GATHERED: usize = 16;
 /// Keys that one row lets go where a bound has become smaller.
 const MOST_SHED: usize = 64;
+/// The bytes that a key takes besides its row, and besides its own bytes if they are many.
+const KEY_BYTES: usize = ENTRY_BYTES + size_of::<Kept>();
 
 /// The state.
 #[derive(Debug)]
@@ -138,6 +140,7 @@ impl Latest {
         self.max_keys = usize::try_from(plan.max_keys).unwrap_or(usize::MAX);
         self.max_bytes = usize::try_from(plan.max_bytes).unwrap_or(usize::MAX);
         self.max_age = plan.max_age_ns.map(|age| i64::try_from(age).unwrap_or(i64::MAX));
+        self.arena.bound(self.max_bytes);
     }
 
     /// Carries out an order.
@@ -154,7 +157,14 @@ impl Latest {
     /// How many bytes are in use.
     #[inline]
     pub(super) fn used(&self) -> usize {
-        self.arena.used() + self.keys.len() * (ENTRY_BYTES + size_of::<Kept>())
+        self.arena.used() + self.keys.len() * KEY_BYTES
+    }
+
+    /// Whether it has more than one of its bounds allows: in bytes that of its rows and keys, since the memory that they leave
+    /// free comes back only by and by. The arena takes no more of that than it needs.
+    #[inline]
+    fn is_past_a_bound(&self) -> bool {
+        self.keys.len() > self.max_keys || self.arena.live() + self.keys.len() * KEY_BYTES > self.max_bytes
     }
 
     /// Takes a row that came at this time.
@@ -220,26 +230,68 @@ impl Latest {
 
     #[inline]
     fn put(&mut self, (row, key, hash): (&[u8], &[u8], u32), now: i64, emit: Emit<'_>) {
-        let (number, is_new) = self.keys.enter_hashed(key, hash, &mut self.arena);
+        let Some((number, is_new)) = self.enter(key, hash, emit) else { return };
         let at = number as usize;
         if self.kept.len() <= at {
             self.kept.resize(at + 1, Kept::default());
         }
         let Some(&before) = self.kept.get(at) else { return };
         let born = if is_new { self.walk_number } else { before.born };
-        if self.readers > 0 {
+        if self.has_begun() {
             let mark = self.mark(number, born);
             if !is_new {
                 self.emit_kept(before.row, StateStep::Before, mark, emit);
             }
             self.emit(row, StateStep::After, mark, emit);
         }
-        let row = self.arena.replace(before.row, row);
-        if let Some(kept) = self.kept.get_mut(at) {
-            *kept = Kept { row, time: now, born };
-        }
         self.keys.used(number, is_new);
+        let block = self.arena.replace(before.row, row);
+        if let Some(kept) = self.kept.get_mut(at) {
+            *kept = Kept { row: block, time: now, born };
+        }
+        if block.len() == 0 {
+            self.put_again(number, row, emit);
+        }
         self.shed(emit);
+    }
+
+    /// The number of a key, and whether it is a new one. Others go for a new one where the arena has no room; if that is not enough,
+    /// its row is one that is forgotten at once.
+    fn enter(&mut self, key: &[u8], hash: u32, emit: Emit<'_>) -> Option<(u32, bool)> {
+        loop {
+            let entered = self.keys.enter_hashed(key, hash, &mut self.arena);
+            if entered.is_some() {
+                return entered;
+            }
+            if !self.forget(emit) {
+                self.lost.forgotten += 1;
+                return None;
+            }
+        }
+    }
+
+    /// Puts the row of the newest key in, for which the arena had no room: others go for it, or, if that is not enough, the key itself.
+    #[cold]
+    fn put_again(&mut self, number: u32, row: &[u8], emit: Emit<'_>) {
+        while !self.arena.has_room(row.len()) && self.keys.oldest() != Some(number) && self.forget(emit) {}
+        let block = self.arena.put(row);
+        if block.len() > 0 {
+            if let Some(kept) = self.kept.get_mut(number as usize) {
+                kept.row = block;
+            }
+            return;
+        }
+        let born = self.kept.get(number as usize).map_or(0, |kept| kept.born);
+        if self.has_begun() {
+            self.emit(row, StateStep::Gone, self.mark(number, born), emit);
+        }
+        self.let_go(number);
+    }
+
+    /// Whether a reader may have begun with this state: until its first walk, those that there are know another one, or none.
+    #[inline]
+    fn has_begun(&self) -> bool {
+        self.readers > 0 && self.walk_number > 0
     }
 
     /// The mark of a change of a key: whether the walk is yet to come to it.
@@ -280,7 +332,7 @@ impl Latest {
     #[inline]
     fn shed(&mut self, emit: Emit<'_>) {
         for _ in 0..MOST_SHED {
-            if self.keys.len() <= self.max_keys && self.used() <= self.max_bytes || !self.forget(emit) {
+            if !self.is_past_a_bound() || !self.forget(emit) {
                 return;
             }
         }
@@ -289,31 +341,43 @@ impl Latest {
     /// Lets the key go that had no row for the longest; returns whether there was one.
     fn forget(&mut self, emit: Emit<'_>) -> bool {
         let Some(number) = self.keys.oldest() else { return false };
-        let kept = self.kept.get_mut(number as usize).map(std::mem::take).unwrap_or_default();
-        if self.readers > 0 {
+        let kept = self.kept.get(number as usize).copied().unwrap_or_default();
+        if self.has_begun() {
             self.emit_kept(kept.row, StateStep::Gone, self.mark(number, kept.born), emit);
         }
+        self.let_go(number);
+        true
+    }
+
+    /// Forgets a key with its row.
+    fn let_go(&mut self, number: u32) {
+        let kept = self.kept.get_mut(number as usize).map(std::mem::take).unwrap_or_default();
         self.arena.free(kept.row);
         self.keys.unlink(number);
         self.keys.remove(number, &mut self.arena);
         self.lost.forgotten += 1;
-        true
     }
 
-    /// Lets the keys go whose rows are too old, as far as the budget goes; returns whether there are more.
+    /// Lets the keys go whose rows are too old, and those that are too many since a bound has become smaller, as far as the budget goes;
+    /// returns whether there are more.
     pub(super) fn expire(&mut self, now: i64, budget: &Budget, emit: Emit<'_>) -> bool {
         while self.next_end().is_some_and(|end| end <= now) {
             if budget.is_spent() {
                 return true;
             }
             budget.spend(1);
-            self.forget(emit);
+            if !self.forget(emit) {
+                return false;
+            }
         }
         false
     }
 
-    /// When the oldest row is too old.
+    /// When the next key goes: at once where there are too many, else when the oldest row is too old.
     pub(super) fn next_end(&self) -> Option<i64> {
+        if self.is_past_a_bound() && self.keys.len() > 0 {
+            return Some(i64::MIN);
+        }
         let oldest = self.keys.oldest().and_then(|number| self.kept.get(number as usize));
         Some(oldest?.time.saturating_add(self.max_age?))
     }

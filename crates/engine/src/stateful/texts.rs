@@ -16,6 +16,13 @@ pub(super) struct Joined {
     places: Vec<(i64, u32, u32)>,
 }
 
+impl Joined {
+    /// The bytes of its memory.
+    pub(super) fn taken(&self) -> usize {
+        self.made.capacity() + self.places.capacity() * size_of::<(i64, u32, u32)>()
+    }
+}
+
 /// The bytes in front of a text.
 const HEAD_BYTES: usize = 12;
 

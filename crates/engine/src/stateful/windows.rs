@@ -574,8 +574,11 @@ impl Windows {
     }
 
     /// Forgets the oldest: of windows a part that began first, of sessions the one that ends first, of groups without windows the
-    /// one that was not used for the longest. Returns whether there was one.
+    /// one that was not used for the longest. Memory that is kept for results goes before. Returns whether there was one.
     pub(super) fn forget(&mut self) -> bool {
+        if self.stores.release() {
+            return true;
+        }
         let at = match self.window {
             Span::Running => self.keys.oldest().map_or(NONE, |number| {
                 self.keys.unlink(number);

@@ -118,7 +118,7 @@ impl Held {
 /// The publishers of a stream at a context, or at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Publishers {
-    /// How many there are, if that is known.
+    /// How many there are, if that is known. For a session none: the state that its query reads is gone.
     pub(crate) count: Option<u32>,
     /// How many have gone that had not said that they are finished, so far: a number that only grows.
     pub(crate) losses: u32,

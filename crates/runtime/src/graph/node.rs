@@ -6,6 +6,7 @@ use crate::graph::bounds::{MOST_LONG, is_long};
 use crate::graph::due::Due;
 use crate::graph::edge::{Item, Publishers, Queued};
 use crate::graph::gauges::{Loss, NodeGauges};
+use crate::graph::session::StateLoss;
 use crate::graph::slow::Slow;
 use crate::graph::spill::Spill;
 use crossdock_engine::Handler;
@@ -314,6 +315,8 @@ pub(crate) struct SessionEnd {
     /// The end of its stream that waits, and whether its own was reported.
     pub(super) held_end: Option<Publishers>,
     pub(super) has_ended: bool,
+    /// Why that state is gone, where it is.
+    pub(super) loss: StateLoss,
     /// The part for a subscriber that is slow, or gets a limited number of records a second.
     pub(super) slow: Option<Box<Slow>>,
 }

@@ -86,6 +86,8 @@ pub(crate) enum SessionStep {
     /// It has come to the end of a publisher; the number of publishers that the stream has left, and of those that have gone without
     /// having finished since the subscription began.
     Ended(usize, u32, u32),
+    /// The state that its query reads is gone before the subscriber's end: nothing more comes.
+    StateLost(usize, StateLoss),
     /// Records of a stream went through a chain of conversions, by its number, or past it.
     Converted {
         stream: u32,
@@ -94,6 +96,18 @@ pub(crate) enum SessionStep {
         lost: u64,
         has_failed: bool,
     },
+}
+
+/// Why the state of a stream is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum StateLoss {
+    /// The stream has no key any more.
+    Withdrawn,
+    /// Its handler has failed, and is not restarted.
+    Failed,
+    /// Another one has begun in its place.
+    #[default]
+    Anew,
 }
 
 impl Graph {
@@ -167,13 +181,8 @@ impl Graph {
         let mut waiting = self.made_for(key);
         let Some(node) = self.present_node_mut(NodeId::of_subscription(key)) else { return };
         waiting.extend(node.waiting_formats());
-        node.instances.retain(|known| wanted(known.format) || waiting.contains(&known.format));
-        for new in new.drain(..) {
-            match node.instance(None, new.format) {
-                Some(known) => *known = new,
-                None => node.instances.push(new),
-            }
-        }
+        node.retain_instances(|known| wanted(known.format) || waiting.contains(&known.format));
+        new.drain(..).for_each(|new| drop(node.put_instance(new)));
     }
 
     /// Whether nothing waits for a subscription's node, and it can run.
@@ -390,6 +399,9 @@ impl Graph {
         let (input, item, done) = node.take_next()?;
         let batch = match item {
             Item::Batch(batch) => batch,
+            Item::End(Publishers { count: None, .. }) => return self.lose_reader(id, key),
+            // Its own end was the last.
+            Item::End(_) if self.session_end(id).is_some_and(|session| session.has_ended) => return None,
             Item::End(publishers) if self.holds_end(id) => {
                 self.session_end(id).into_iter().for_each(|session| session.held_end = Some(publishers));
                 return None;
@@ -417,7 +429,10 @@ impl Graph {
     ) -> Option<SessionStep> {
         // Its query has failed, or does not fit the format: the batch is dropped and counted.
         let Some(mut job) = self.begin(id, batch, (room, RunTime::Long), ws) else {
-            return Some(SessionStep::Ran(key));
+            let is_running = self.present_node(id).is_some_and(|node| node.condition == Condition::Running);
+            // Rows of a state have another format only where it is another one.
+            let lost = if is_running { self.lose_reader(id, key) } else { None };
+            return Some(lost.unwrap_or(SessionStep::Ran(key)));
         };
         let ran = job.run_to(key, egress, ws);
         let has_panicked = ran.0 == Outcome::Panicked;
@@ -436,33 +451,58 @@ impl Graph {
         session.into_iter().for_each(|session| session.reads_state = true);
     }
 
-    /// Whether the end of a stream is nothing yet for a subscriber: it is to get all that is there first.
+    /// The state of a stream is gone, behind all that was made of it: those that read it hear so.
+    pub(crate) fn lose_state(&mut self, stream: u32, loss: StateLoss) {
+        let sessions = self.port(stream).map(|port| port.sessions.clone()).unwrap_or_default();
+        for id in sessions {
+            let Some(session) = self.session_end(id).filter(|session| session.reads_state) else { continue };
+            session.loss = loss;
+            self.enqueue_end(id, Publishers { count: None, losses: 0 });
+        }
+    }
+
+    /// The reader of a state that is gone makes no more. Its subscriber hears of that, unless it has all already.
+    fn lose_reader(&mut self, id: NodeId, key: usize) -> Option<SessionStep> {
+        let node = self.present_node_mut(id)?;
+        let session = node.session_mut().filter(|session| session.reads_state && !session.has_ended)?;
+        (session.has_ended, session.held_end) = (true, None);
+        let loss = session.loss;
+        node.instances.iter_mut().filter_map(|instance| instance.handler.as_mut()).for_each(|handler| handler.lose());
+        Some(SessionStep::StateLost(key, loss))
+    }
+
+    /// Whether the end of a stream is nothing yet for a subscriber: it is to get all that is there first. Where the state goes before,
+    /// [`Graph::lose_state`] is its end.
     fn holds_end(&self, id: NodeId) -> bool {
         let Some(node) = self.present_node(id) else { return false };
-        node.session().is_some_and(|session| session.reads_state) && node.handlers().any(Handler::holds_end)
+        node.session().is_some_and(|session| session.reads_state) && node.state_reader().is_some_and(Handler::holds_end)
     }
 
     /// The end of what a subscriber gets of a state, or that of its stream which has waited until all was there.
     fn own_end(&mut self, id: NodeId, key: usize) -> Option<SessionStep> {
         let node = self.present_node_mut(id)?;
-        if !node.session()?.reads_state || node.handlers().any(Handler::holds_end) {
+        if !node.session()?.reads_state {
             return None;
         }
-        let (is_over, is_lost) = (node.handlers().any(Handler::is_over), node.handlers().any(Handler::is_lost));
+        let reader = node.state_reader()?;
+        let (holds_end, is_over, is_lost) = (reader.holds_end(), reader.is_over(), reader.is_lost());
+        if is_lost {
+            return self.lose_reader(id, key);
+        }
         let session = node.session_mut()?;
         if is_over {
             let has_ended = std::mem::replace(&mut session.has_ended, true);
-            return (!has_ended).then_some(SessionStep::Ended(key, 0, u32::from(is_lost)));
+            return (!has_ended).then_some(SessionStep::Ended(key, 0, 0));
         }
-        let Publishers { count, losses } = session.held_end.take()?;
+        let Publishers { count, losses } = session.held_end.take_if(|_| !holds_end)?;
         Some(SessionStep::Ended(key, count.unwrap_or_default(), losses.saturating_sub(session.losses_before)))
     }
 }
 
 impl Node {
-    /// The handlers of its instances.
-    fn handlers(&self) -> impl Iterator<Item = &dyn Handler> {
-        self.instances.iter().filter_map(|instance| instance.handler.as_deref().map(|handler| handler as &dyn Handler))
+    /// The handler that knows how far a subscriber has come with a state: of several the one that ran last.
+    fn state_reader(&self) -> Option<&(dyn Handler + 'static)> {
+        self.instances.get(self.state_holder().unwrap_or(0))?.handler.as_deref()
     }
 
     /// Counts what joined its session's queue, and what did not.

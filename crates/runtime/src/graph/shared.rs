@@ -65,6 +65,18 @@ impl Node {
         is_taken
     }
 
+    /// The format of the instance that has the state which all share, if they share one.
+    fn holder_format(&self) -> Option<u64> {
+        self.state_holder().and_then(|at| self.instances.get(at)).filter(|of| of.shares_state()).map(|of| of.format)
+    }
+
+    /// Lets instances go, none that has the shared state.
+    pub(super) fn retain_instances(&mut self, is_kept: impl Fn(&Instance) -> bool) {
+        let holder = self.holder_format();
+        self.instances.retain(|instance| is_kept(instance) || Some(instance.format) == holder);
+        self.holder = holder.and_then(|format| self.instances.iter().position(|instance| instance.format == format));
+    }
+
     /// One more instance, or another one in the place of that for the same records, which comes back. If that one had the state, it goes
     /// to the new one, or to another where the new one shares none.
     pub(super) fn put_instance(&mut self, new: Instance) -> Option<Instance> {

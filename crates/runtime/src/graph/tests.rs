@@ -7,7 +7,7 @@ use crate::graph::build::Workspace;
 use crate::graph::change::signal_queue;
 use crate::graph::node::{Instance, Node, RunTime, SchedulingPolicy};
 use crate::graph::run::Outcome;
-use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
+use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep, StateLoss};
 use crate::graph::spill::{MAX_SPILL_BYTES, Spill};
 use crate::platform::overlay::{Changed, EdgeCounts, Edit, NotChanged, Overlay, Port, Waiting};
 use crossdock_engine::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
@@ -104,6 +104,8 @@ struct Sessions {
     ends: Vec<(u32, u64)>,
     /// Subscriptions whose queries have panicked.
     failed: Vec<usize>,
+    /// Subscriptions to states that are gone.
+    lost: Vec<(usize, StateLoss)>,
     /// Whether all take nothing now, and which of them take nothing.
     is_held: bool,
     held: Vec<usize>,
@@ -335,6 +337,7 @@ impl World {
             match step {
                 SessionStep::Ran(_) | SessionStep::Converted { .. } => {}
                 SessionStep::Failed(key) => self.sessions.failed.push(key),
+                SessionStep::StateLost(key, loss) => self.sessions.lost.push((key, loss)),
                 SessionStep::Ended(key, publishers, lost) => {
                     assert_eq!((publishers, lost), (0, 0));
                     self.sessions.ended.push(key as u32);

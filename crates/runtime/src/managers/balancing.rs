@@ -4,6 +4,7 @@
 
 use crate::admission::{ALWAYS_PERCENT, RoomReport};
 use crate::graph::gauges::Loss;
+use crate::graph::session::StateLoss;
 use crate::managers::change::checked;
 use crate::managers::deployed::{KnownStream, Status};
 use crate::managers::rule;
@@ -153,6 +154,7 @@ impl Managers {
                     there.status = Status::Failed(why.clone());
                     let node = there.node;
                     self.order(|overlay| overlay.fail(node))?;
+                    self.lose_state(&handler, StateLoss::Failed);
                 }
                 self.note("stopped", &handler, format!("{why}: its input is dropped and counted until it is swapped"));
                 Ok(())

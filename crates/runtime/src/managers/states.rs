@@ -2,6 +2,7 @@
 //! with `SNAPSHOT` take. The handler has orders: how many there are, and to walk over its rows for each that comes.
 
 use crate::elsewhere::Elsewhere;
+use crate::graph::session::StateLoss;
 use crate::managers::Managers;
 use crate::managers::deployed::{Decided, Status};
 use crate::managers::request::{ControlRequest, StateRead};
@@ -49,9 +50,26 @@ impl Managers {
 
     /// A subscription that reads a state is in its place: it begins with all that is there.
     pub(super) fn walk_state(&mut self, handler: &str) {
-        if let Some(readers) = self.states.get_mut(handler) {
-            readers.walks += 1;
-            self.order_state(handler);
+        let Some(readers) = self.states.get_mut(handler) else { return };
+        readers.walks += 1;
+        self.order_state(handler);
+        // It may have gone while the subscription was on its way.
+        match self.handlers.get(handler).map(|there| &there.status) {
+            None => self.lose_state(handler, StateLoss::Withdrawn),
+            Some(Status::Failed(_)) => self.lose_state(handler, StateLoss::Failed),
+            Some(Status::Running | Status::Waiting(_)) => {}
+        }
+    }
+
+    /// A state is gone: the subscriptions that read it hear so.
+    pub(super) fn lose_state(&self, handler: &str, loss: StateLoss) {
+        if !self.states.contains_key(handler) {
+            return;
+        }
+        for io in &self.io {
+            let handler = handler.to_owned();
+            // It may have stopped.
+            let _ = io.inbox.post(move |context| context.lose_state(&handler, loss));
         }
     }
 

@@ -5,12 +5,14 @@ use crate::access::{Access, Caller};
 use crate::catalog::Snapshot;
 use crate::context::Context;
 use crate::elsewhere::Elsewhere;
+use crate::graph::session::StateLoss;
 use crate::managers::request::{ControlRequest, StateRead};
-use crate::managers::state_spec::WITHOUT;
+use crate::managers::state_spec::{WITHOUT, no_state, stream_of_state};
 use crate::pending::Pending;
 use crate::refusal::refuse;
 use crossdock_query::Select;
-use crossdock_transport::control::{Refusal, RefusalCode};
+use crossdock_transport::Reply;
+use crossdock_transport::control::{Notice, Refusal, RefusalCode};
 
 /// A query of a state on its way.
 pub(super) struct OfState {
@@ -94,5 +96,43 @@ impl Context {
         self.graph.read_state(key);
         // The managers may have ended before.
         let _ = self.to_managers.send(ControlRequest::WalkState { handler });
+    }
+
+    /// The state of a stream is gone, though its handler is not: those that read it hear so.
+    pub(crate) fn lose_state(&mut self, handler: &str, loss: StateLoss) {
+        if let Some(stream) = self.streams.find(handler) {
+            self.graph.lose_state(stream as u32, loss);
+        }
+    }
+
+    /// The state that a subscription reads is gone: its subscriber hears why, and that nothing more comes.
+    #[cold]
+    pub(crate) fn end_reading(&mut self, key: usize, loss: StateLoss) {
+        self.flush_subscription(key);
+        // It may have been disconnected for its queue.
+        let Some(subscription) = self.subscriptions.get(key) else { return };
+        let (peer, number) = (subscription.peer(), subscription.number());
+        let message = lost_text(subscription.select().stream(), loss);
+        if let Some(id) = subscription.awaited() {
+            self.send_control(peer, &Reply::Refused { id, refusal: refuse(RefusalCode::State, message) }.into());
+            return self.remove_subscription(key);
+        }
+        self.send_control(peer, &Notice::Unreadable { subscription: number, message }.into());
+        self.report_end(key, 0, 1);
+    }
+}
+
+/// Why a state that a handler of this name has kept is gone.
+fn lost_text(handler: &str, loss: StateLoss) -> String {
+    let stream = stream_of_state(handler).unwrap_or(handler);
+    match loss {
+        StateLoss::Withdrawn => format!("the state of stream `{stream}` was withdrawn: {}", no_state(stream)),
+        StateLoss::Failed => format!(
+            "the state of stream `{stream}` has failed: `crossdock handlers \"{handler}\"` has the reason; declare the key again"
+        ),
+        StateLoss::Anew => format!(
+            "the state of stream `{stream}` has begun anew, since another key was declared or its handler has failed: subscribe \
+             again for the records that are there now"
+        ),
     }
 }

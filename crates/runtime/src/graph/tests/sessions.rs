@@ -192,3 +192,127 @@ fn output_longer_than_any_buffer_delays_nothing_behind_it() {
     assert_eq!((ws.builder.too_long, ws.builder.no_buffer, ws.builder.spill.is_empty()), (1, 0, true));
     assert_eq!(ws.builder.made.iter().map(Batch::len).sum::<usize>(), 1);
 }
+
+/// Takes all up to a record, as one does that begins with a snapshot, and then what comes.
+#[derive(Default)]
+struct FromSnapshot {
+    phase: Box<SnapshotPhase>,
+    counters: HandlerCounters,
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum SnapshotPhase {
+    #[default]
+    Waits,
+    Live,
+    Lost,
+}
+
+impl FromSnapshot {
+    fn instance(format: u64) -> Instance {
+        Instance { stream: None, format, handler: Some(Box::new(FromSnapshot::default())), output: format }
+    }
+}
+
+impl Handler for FromSnapshot {
+    fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict {
+        if self.is_over() {
+            return Verdict::Drop;
+        }
+        *self.phase = SnapshotPhase::Live;
+        selection.iter().for_each(|index| out.push(batch.record(index)));
+        self.counters.passed += selection.len() as u64;
+        Verdict::Emit(selection.len())
+    }
+
+    fn counters(&self) -> HandlerCounters {
+        self.counters
+    }
+
+    fn holds_end(&self) -> bool {
+        *self.phase == SnapshotPhase::Waits
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_lost()
+    }
+
+    fn is_lost(&self) -> bool {
+        *self.phase == SnapshotPhase::Lost
+    }
+
+    fn lose(&mut self) {
+        *self.phase = SnapshotPhase::Lost;
+    }
+
+    fn state_kind(&self) -> Option<&str> {
+        Some("from")
+    }
+
+    fn shares_state(&self) -> bool {
+        true
+    }
+
+    fn hand_over(&mut self) -> Option<HandlerState> {
+        let phase = std::mem::take(&mut self.phase);
+        Some(HandlerState::new("from".into(), phase))
+    }
+
+    fn take_over(&mut self, state: HandlerState) -> Result<(), HandlerState> {
+        self.phase = state.of_kind("from")?;
+        Ok(())
+    }
+}
+
+/// The end of a stream waits for a snapshot only as long as there is a state that could give it.
+#[test]
+fn a_reader_of_a_state_that_goes_before_its_snapshot_ends_at_once() {
+    for has_begun in [false, true] {
+        let (mut world, _overlay) = World::new(1, 1, 64);
+        world.subscribe_with(vec![FromSnapshot::instance(FORMAT)], 0, 0, SchedulingPolicy::default());
+        world.graphs[0].0.read_state(0);
+        if has_begun {
+            world.offer(0);
+        }
+        world.graphs[0].0.arrive_end(0, 0, true);
+        world.settle();
+        assert_eq!(world.sessions.ended, if has_begun { vec![0] } else { vec![] });
+        // Behind what waits for it.
+        world.sessions.held = vec![0];
+        world.offer(0);
+        world.graphs[0].0.lose_state(0, StateLoss::Withdrawn);
+        world.graphs[0].0.lose_state(0, StateLoss::Withdrawn);
+        world.settle();
+        assert_eq!(world.sessions.lost, []);
+        world.sessions.held.clear();
+        world.settle();
+        assert_eq!(world.sessions.lost, [(0, StateLoss::Withdrawn)]);
+        let delivered = world.sessions.count(0);
+        assert_eq!(delivered, world.next[0]);
+        // Nothing of another state in its place.
+        world.offer(0);
+        world.settle();
+        assert_eq!((world.sessions.count(0), world.sessions.lost.len()), (delivered, 1));
+    }
+}
+
+/// The instances for several formats are one reader, whichever of them is replaced or goes.
+#[test]
+fn a_reader_of_a_state_has_come_as_far_in_one_format_as_in_the_others() {
+    let (mut world, _overlay) = World::new(1, 1, 64);
+    world.subscribe_with(vec![FromSnapshot::instance(FORMAT)], 0, 0, SchedulingPolicy::default());
+    world.graphs[0].0.read_state(0);
+    world.offer(0);
+    world.settle();
+    let graph = &mut world.graphs[0].0;
+    graph.update_session(0, &mut vec![FromSnapshot::instance(FORMAT + 1), FromSnapshot::instance(FORMAT)], |_| true);
+    graph.update_session(0, &mut Vec::new(), |format| format != FORMAT);
+    graph.arrive_end(0, 0, true);
+    world.settle();
+    assert_eq!(world.sessions.ended, [0], "it waits for no snapshot in another format");
+    world.sessions.ended.clear();
+    world.offer_as(0, FORMAT + 1);
+    world.graphs[0].0.arrive_end(0, 0, true);
+    world.settle();
+    assert_eq!((world.sessions.ended.len(), world.sessions.count(0)), (1, world.next[0]));
+}

@@ -5,6 +5,7 @@ use super::{Carried, Failed, PlanStep, instance_of, instances, instances_of, par
 use crate::graph::bounds::TooManyQueues;
 use crate::graph::change::NewValues;
 use crate::graph::node::Node;
+use crate::graph::session::StateLoss;
 use crate::graph::{ContextIndex, NodeId};
 use crate::managers::deployed::{
     Compiled, CompiledEntry, Decided, Deployed, Entry, KnownStream, Status, awaited, decided, program, with_margin,
@@ -720,6 +721,7 @@ impl Managers {
         // Its context holds input for a handler that might go on; no handler would take it. If the order cannot be
         // given, that is an event.
         let _ = self.order(|overlay| overlay.fail(node));
+        self.lose_state(name, StateLoss::Failed);
         self.note("failed", name, format!("{why}: its input is dropped and counted until it is swapped"));
     }
 }

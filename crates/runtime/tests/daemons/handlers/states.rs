@@ -161,6 +161,113 @@ fn a_large_state_is_walked_over_while_it_changes() {
     context.stop().unwrap();
 }
 
+/// How many rows a subscriber of a state gets until that goes, and why there are no more.
+fn to_the_loss(subscriber: &mut Subscriber) -> (usize, String) {
+    let (mut rows, mut why) = (0, None);
+    loop {
+        match subscriber.next_event(Some(PATIENCE)).unwrap().expect("something comes") {
+            Event::Records(records) => {
+                assert!(why.is_none(), "nothing comes any more");
+                rows += records.len();
+            }
+            Event::Unreadable { message } => why = Some(message),
+            Event::StreamEnded { publishers_left: 0, finished: false, .. } => {
+                return (rows, why.expect("it is said why"));
+            }
+            Event::Dropped { records, .. } => panic!("{records} were dropped"),
+            _ => {}
+        }
+    }
+}
+
+fn remove(context: &ContextHandle) {
+    change(context, ChangeRequest::Remove { handler: STATE.into() });
+}
+
+#[test]
+fn a_snapshot_whose_state_is_withdrawn_before_it_is_complete_ends_and_says_why() {
+    for way in TRANSPORTS {
+        // A query for which its context has no time is refused.
+        let (context, addr) = start(|config| {
+            (config.queue_bytes, config.platform.admit_subscriptions) = (64 << 10, false);
+        });
+        let mut publisher = connect(&addr);
+        change(&context, ChangeRequest::Deploy(state_of("N", "number")));
+        publish(&mut publisher, 0, 300_000);
+        publisher.flush().unwrap();
+        until(&context, STATE, |info| info.taken == 300_000);
+        let subscribe = |sql: &str| Subscriber::builder(&addr).transport(way).sql(sql).connect().unwrap();
+        let mut live = subscribe("SELECT number FROM N SNAPSHOT THEN CHANGES WHERE number < 0");
+        let mut complete = subscribe("SELECT number FROM N SNAPSHOT WHERE number < 100");
+        assert_eq!(collect(&mut complete).len(), 100);
+        // They take nothing, so that the walk does not come to its end.
+        let mut waiting = ["", " THEN CHANGES"].map(|then| subscribe(&format!("SELECT * FROM N SNAPSHOT{then}")));
+        remove(&context);
+        for subscriber in &mut waiting {
+            let (rows, why) = to_the_loss(subscriber);
+            assert!(rows < 300_000, "{rows}");
+            assert!(why.contains("state of stream `N` was withdrawn") && why.contains("streams set N --key"), "{why}");
+        }
+        assert_eq!(to_the_loss(&mut live).0, 0);
+        // It ends once, whatever comes of the stream.
+        publisher.finish().unwrap();
+        for subscriber in waiting.iter_mut().chain([&mut live, &mut complete]) {
+            let event = subscriber.next_event(Some(Duration::from_millis(1))).unwrap();
+            assert!(!matches!(event, Some(Event::Records(_))), "{event:?}");
+        }
+        context.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_subscription_that_waits_for_a_state_without_records_is_refused_when_that_goes() {
+    let (context, addr) = start(|_| {});
+    change(&context, ChangeRequest::Deploy(state_of("N", "number")));
+    let waits = std::thread::spawn(move || {
+        let builder = Subscriber::builder(&addr).sql("SELECT * FROM N SNAPSHOT").wait_for_stream(PATIENCE);
+        builder.connect().unwrap_err().to_string()
+    });
+    while context.subscriptions().unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    remove(&context);
+    let why = waits.join().unwrap();
+    assert!(why.contains("state of stream `N` was withdrawn"), "{why}");
+    context.stop().unwrap();
+}
+
+/// The rows of the second state have a format of their own, for which each subscription has a handler of its own.
+#[test]
+fn another_key_after_another_format_ends_the_subscriptions_to_the_state_before() {
+    let (context, addr) = start(|_| {});
+    let (mut publisher, sql) = (connect(&addr), "SELECT number, grp FROM N SNAPSHOT THEN CHANGES");
+    change(&context, ChangeRequest::Deploy(state_of("N", "grp")));
+    publish(&mut publisher, 0, 100);
+    publisher.flush().unwrap();
+    until(&context, STATE, |info| info.taken == 100);
+    let mut reader = Subscriber::builder(&addr).sql(sql).connect().unwrap();
+    let mut other = Publisher::builder(&addr).stream("N").format(&wider()).connect().unwrap();
+    publish_wider(&mut other, 100, 110);
+    other.flush().unwrap();
+    until(&context, STATE, |info| info.taken == 110);
+    let discard = context.manager().change(ChangeRequest::Swap(state_of("N", "number")), true).unwrap();
+    discard.map_err(|plan| plan.refusals).unwrap();
+    publish_wider(&mut other, 110, 140);
+    other.flush().unwrap();
+    until(&context, STATE, |info| info.taken == 140 || info.taken == 30);
+    let (rows, why) = to_the_loss(&mut reader);
+    // Those of the first key: ten of the snapshot or its changes, and ten changes.
+    assert!((10..=20).contains(&rows), "{rows}");
+    assert!(why.contains("another key was declared"), "{why}");
+    let mut next = Subscriber::builder(&addr).sql(sql).connect().unwrap();
+    publisher.finish().unwrap();
+    other.finish().unwrap();
+    let mut numbers = collect(&mut next);
+    numbers.sort_unstable();
+    assert_eq!(numbers, (110..140).collect::<Vec<u64>>());
+    context.stop().unwrap();
+}
+
 #[test]
 fn bounds_of_a_state_hold_and_can_be_changed_while_it_is_kept() {
     let (context, addr) = start(|_| {});
