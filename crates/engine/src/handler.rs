@@ -163,6 +163,11 @@ pub trait Handler: Send {
         false
     }
 
+    /// Why it makes no more, where its reader is to learn that; `None` by default.
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
     /// How many bytes the state takes that it has now, where they are counted; 0 by default.
     fn state_bytes(&self) -> usize {
         0

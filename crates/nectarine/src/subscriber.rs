@@ -198,9 +198,9 @@ pub enum Event {
         records: u64,
     },
     /// A publisher brought a format that the query does not fit, or that nothing converts to an accepted one; its records are
-    /// dropped.
+    /// dropped. Or the daemon has no room for the rows that a query with `ORDER BY` keeps, which ends then.
     Unreadable {
-        /// The part that does not fit.
+        /// The reason.
         message: String,
     },
     /// The daemon was gone and is back. The records missed between follow as [`Event::Missed`].

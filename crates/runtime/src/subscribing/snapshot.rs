@@ -9,7 +9,7 @@ use crate::managers::request::{ControlRequest, StateRead};
 use crate::managers::state_spec::WITHOUT;
 use crate::pending::Pending;
 use crate::refusal::refuse;
-use crossdock_query::Select;
+use crossdock_query::{KeyedState, Select};
 use crossdock_transport::control::{Refusal, RefusalCode};
 
 /// A query of a state on its way.
@@ -36,7 +36,10 @@ impl OfState {
             return Err(refuse(RefusalCode::State, error.to_string()));
         }
         match snapshot.find(select.stream()).and_then(|entry| entry.formats().last()) {
-            Some(format) => select.plan(format).map(drop).map_err(|why| refuse(RefusalCode::Query, why.to_string()))?,
+            Some(format) => {
+                let checked = select.plan(format).and_then(|_| select.check_order(format));
+                checked.map_err(|why| refuse(RefusalCode::Query, why.to_string()))?;
+            }
             None if request.wait => {}
             None => {
                 let known: Vec<&str> = access.known_to(caller, snapshot).collect();
@@ -53,7 +56,8 @@ impl Context {
         let (subscription, stream, pending) =
             (self.subscriptions.take_id(), of.select.stream().to_owned(), of.pending.clone());
         let inbox = self.inbox.own().clone();
-        let then = Box::new(move |found: Result<(Vec<String>, Elsewhere), String>| {
+        let top = of.select.top_n();
+        let then = Box::new(move |found: Result<(KeyedState, Elsewhere), String>| {
             // The context may have stopped.
             let _ = inbox.post(move |context| match found {
                 Ok(found) => context.take_state(of, subscription, found),
@@ -63,15 +67,15 @@ impl Context {
                 }
             });
         });
-        let sent = self.to_managers.send(ControlRequest::ReadState(Box::new(StateRead { stream, then })));
+        let sent = self.to_managers.send(ControlRequest::ReadState(Box::new(StateRead { stream, top, then })));
         sent.unwrap_or_else(|why| self.answer(&pending, Err(refuse(RefusalCode::Limit, why.to_string()))));
     }
 
     /// The subscription goes on as one to the stream that the state's handler makes.
-    fn take_state(&mut self, of: OfState, id: u64, (key, elsewhere): (Vec<String>, Elsewhere)) {
+    fn take_state(&mut self, of: OfState, id: u64, (state, elsewhere): (KeyedState, Elsewhere)) {
         let OfState { pending, request, asked_ns, select } = of;
         let reads = vec![select.stream().to_owned()];
-        let select = select.of_state(elsewhere.handler(), key);
+        let select = select.of_state(elsewhere.handler(), state);
         let placed = Some((id, elsewhere.reading(reads)));
         self.enter_stream(Coming {
             pending,
