@@ -258,7 +258,7 @@ impl SubscribeRun<'_> {
                 }
                 Event::Unreadable { message } => {
                     self.tally.unreadable += 1;
-                    out::say(format_args!("a publisher's records do not fit the query: {message}"));
+                    out::say(format_args!("records do not reach the subscriber: {message}"));
                 }
                 Event::Reconnected => out::say("the connection to the daemon was lost and is restored"),
                 Event::Missed { records, at_most } => self.note_missed(records, at_most),
@@ -539,7 +539,7 @@ impl Tally {
             text += &format!("; {} dropped ({})", counted(self.dropped.values().sum(), "record"), causes.join("; "));
         }
         if self.unreadable > 0 {
-            text += &format!("; {} did not fit the query", counted(self.unreadable, "format"));
+            text += &format!("; {} of records that do not arrive", counted(self.unreadable, "notice"));
         }
         out::say(text);
     }

@@ -166,6 +166,11 @@ pub trait Handler: Send {
     /// The state that it reads is gone, so that it is to make no more, whatever comes: it [is lost](Handler::is_lost) from now on.
     fn lose(&mut self) {}
 
+    /// Why it makes no more, where its reader is to learn that; `None` by default.
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
     /// How many bytes the state takes that it has now, where they are counted; 0 by default.
     fn state_bytes(&self) -> usize {
         0

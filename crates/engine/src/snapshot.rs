@@ -1,8 +1,12 @@
 //! The handler of a query with `SNAPSHOT`: takes a reader's part of what the state of its stream makes, and runs the query on it.
 
+mod top_n;
+
 use crossdock_format::{FormatId, MAX_RECORD_BYTES, Record, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Selection};
-use crossdock_query::{DeltaProgram, EvalError, Interpreter, Program, Projection, Snapshot, SnapshotProgram};
+use crossdock_query::{
+    DeltaProgram, EvalError, Interpreter, MAX_ORDERED_ROW_BYTES, Program, Projection, Snapshot, SnapshotProgram,
+};
 
 use crate::filter::Filter;
 use crate::handler::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
@@ -10,7 +14,9 @@ use crate::kernel::{FieldPosition, Kernel, Records};
 use crate::project::RowPlan;
 use crate::row_error::RowErrorCounts;
 use crate::select::Errors;
+use crate::stateful::Ranked;
 use crate::warm::{own, touch_fields};
+use top_n::TopN;
 
 /// The subject of a row of a state, in its last column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,6 +96,9 @@ struct Progress {
     /// The row before a change, if there is one, and its format.
     before: Option<Vec<u8>>,
     rows: FormatId,
+    /// With `ORDER BY`: the rows in order.
+    ranked: Ranked,
+    failure: Option<String>,
 }
 
 /// Runs a query with `SNAPSHOT` over the rows of its stream's state.
@@ -106,6 +115,8 @@ pub struct SnapshotHandler {
     update: RowPlan,
     leave: RowPlan,
     deltas: Option<Box<Deltas>>,
+    /// With `ORDER BY`: the rows in order. The plans above are then those of what is kept of a row.
+    top: Option<Box<TopN>>,
     /// Whether some row cannot be made though the condition holds.
     is_fallible: bool,
     step: FieldPosition,
@@ -118,6 +129,8 @@ pub struct SnapshotHandler {
     interpreter: Interpreter,
     counters: HandlerCounters,
     errors: Errors,
+    /// Why it makes no more.
+    failure: Option<String>,
 }
 
 /// The step of a row.
@@ -138,8 +151,8 @@ fn plan_of(program: &Program) -> RowPlan {
 impl SnapshotHandler {
     /// A handler for one subscription.
     pub fn new(program: SnapshotProgram) -> SnapshotHandler {
-        let Program { input, filter, projection, .. } = &program.enter;
-        let is_fallible = match projection {
+        let Program { input, filter, .. } = program.source();
+        let is_fallible = match &program.enter.projection {
             Projection::Fields(outputs) => outputs.iter().any(|output| output.expr.is_fallible()),
             Projection::All => false,
         };
@@ -151,6 +164,7 @@ impl SnapshotHandler {
             update: plan_of(&program.update),
             leave: plan_of(&program.leave),
             deltas: program.deltas.as_ref().map(|deltas| Box::new(Deltas::of(deltas))),
+            top: program.top.as_ref().map(|top| Box::new(TopN::of(top))),
             is_fallible,
             step: step.unwrap_or(FieldPosition { at: usize::MAX, null_byte: 0, null_mask: 0 }),
             phase: Phase::Waiting,
@@ -160,6 +174,7 @@ impl SnapshotHandler {
             interpreter: Interpreter::new(),
             counters: HandlerCounters::default(),
             errors: Errors::default(),
+            failure: None,
             program,
         }
     }
@@ -175,7 +190,7 @@ impl SnapshotHandler {
             phase = phase.behind(step, snapshot);
             takes
         });
-        let program = &program.enter;
+        let program = program.source();
         filter.narrow(&program.filter, &program.input, interpreter, batch, passes, |error, record| {
             // The row before a change was counted when it came.
             if !matches!(step_of(record.bytes(), *step).0, Some(StateStep::Before | StateStep::Gone)) {
@@ -185,10 +200,10 @@ impl SnapshotHandler {
         });
     }
 
-    /// Whether the reader has the row of a record for which the condition holds.
+    /// Whether the reader has the row of a record for which the condition holds; with `ORDER BY` that is found out where it is taken out.
     fn has(&mut self, record: &[u8]) -> bool {
-        let SnapshotHandler { program, leave, interpreter, is_fallible, .. } = self;
-        !*is_fallible || leave.make(record, &program.leave.input, interpreter).is_ok()
+        let SnapshotHandler { program, leave, top, interpreter, is_fallible, .. } = self;
+        !*is_fallible || top.is_some() || leave.make(record, &program.leave.input, interpreter).is_ok()
     }
 
     /// Gives a row that is no more.
@@ -226,12 +241,94 @@ impl SnapshotHandler {
         }
     }
 
-    /// Takes the row that a key has now; `before` is the one that the reader has of it.
-    fn change(&mut self, (record, passes): (&[u8], bool), before: Option<&[u8]>, out: &mut dyn Sink) -> usize {
-        if passes && let Some(made) = self.give(record, before, out) {
+    /// Takes the row that a key has now, if it has one for which the condition holds; `before` is the one that it had.
+    fn change(&mut self, now: Option<&[u8]>, before: Option<&[u8]>, out: &mut dyn Sink) -> usize {
+        if let Some(mut top) = self.top.take() {
+            let made = self.rank(&mut top, now, before, out);
+            self.top = Some(top);
+            return made;
+        }
+        if let Some(now) = now
+            && let Some(made) = self.give(now, before, out)
+        {
             return made;
         }
         before.map_or(0, |before| self.leave(before, out))
+    }
+
+    /// Puts the row that a key has now in its place, and gives what that changes among the first rows.
+    fn rank(&mut self, top: &mut TopN, now: Option<&[u8]>, before: Option<&[u8]>, out: &mut dyn Sink) -> usize {
+        let was = before.and_then(|before| top.remove(before, &mut self.interpreter));
+        let is = now.and_then(|now| self.put(top, now));
+        if self.program.snapshot == Snapshot::Once {
+            top.keep_first();
+        }
+        if top.is_too_large() {
+            self.fail(top);
+        }
+        if self.phase != Phase::Live {
+            return 0;
+        }
+        let limit = top.limit();
+        match (was.is_some_and(|rank| rank < limit), is.is_some_and(|rank| rank < limit)) {
+            // No column of the list has changed.
+            (true, true) if top.row == top.gone => 0,
+            (true, true) => self.give(&top.row, Some(&top.gone), out).unwrap_or(0),
+            (true, false) => {
+                let left = self.leave(&top.gone, out);
+                left + top.at(limit - 1).and_then(|next| self.give(next, None, out)).unwrap_or(0)
+            }
+            (false, true) => {
+                let left = top.at(limit).map_or(0, |last| self.leave(last, out));
+                left + self.give(&top.row, None, out).unwrap_or(0)
+            }
+            (false, false) => 0,
+        }
+    }
+
+    /// Puts a row in order; its rank. A row that cannot be computed is none.
+    fn put(&mut self, top: &mut TopN, record: &[u8]) -> Option<usize> {
+        let SnapshotHandler { program, enter, interpreter, counters, errors, .. } = self;
+        if let Err(error) = top.read(record, interpreter) {
+            note(error, &top.program.order, record, counters, errors);
+            return None;
+        }
+        let made = enter.make(&top.row, &program.enter.input, interpreter).map(<[u8]>::len);
+        let made = made.and_then(|bytes| match bytes > MAX_ORDERED_ROW_BYTES {
+            true => Err(EvalError::RecordTooLong),
+            false => Ok(()),
+        });
+        if let Err(error) = made {
+            note(error, &program.enter, &top.row, counters, errors);
+            return None;
+        }
+        Some(top.insert())
+    }
+
+    /// Gives the first rows: the walk has come to all.
+    fn give_first(&mut self, out: &mut dyn Sink) -> usize {
+        let Some(mut top) = self.top.take() else { return 0 };
+        let mut made = 0;
+        for row in (0..top.limit()).map_while(|rank| top.at(rank)) {
+            made += self.give(row, None, out).unwrap_or(0);
+        }
+        if self.phase == Phase::Over {
+            top.clear();
+        }
+        self.top = Some(top);
+        made
+    }
+
+    /// There is no room for all rows: what it would give would not be the first of them.
+    #[cold]
+    fn fail(&mut self, top: &mut TopN) {
+        self.failure = Some(format!(
+            "the rows for which the condition holds take more than the {} bytes that ORDER BY may keep of the stream's state: \
+             have fewer columns in the list or a narrower condition, or declare the key with more (--max-bytes)",
+            top.program.max_bytes
+        ));
+        self.phase = Phase::Lost;
+        top.clear();
     }
 
     /// Goes through the rows of a batch.
@@ -243,23 +340,27 @@ impl SnapshotHandler {
             let record = records.record(index);
             let (step, is_unwalked) = step_of(record, self.step);
             let is_taken = self.phase.takes(step, is_unwalked, snapshot);
-            self.phase = self.phase.behind(step, snapshot);
+            let behind = self.phase.behind(step, snapshot);
+            let was = std::mem::replace(&mut self.phase, behind);
+            if was == Phase::Walking && matches!(self.phase, Phase::Live | Phase::Over) {
+                made += self.give_first(out);
+            }
             if !is_taken {
                 continue;
             }
             let passed = passes.contains(index);
             match step {
                 Some(StateStep::Before) if passed && self.has(record) => before = Before::At(index),
-                Some(StateStep::Row) if passed => made += self.give(record, None, out).unwrap_or(0),
+                Some(StateStep::Row) if passed => made += self.change(Some(record), None, out),
                 Some(StateStep::After) => {
                     let before = match std::mem::replace(&mut before, Before::None) {
                         Before::None => None,
                         Before::Kept => Some(&kept[..]),
                         Before::At(index) => Some(records.record(index)),
                     };
-                    made += self.change((record, passed), before, out);
+                    made += self.change(Some(record).filter(|_| passed), before, out);
                 }
-                Some(StateStep::Gone) if passed => made += self.leave(record, out),
+                Some(StateStep::Gone) if passed => made += self.change(None, Some(record), out),
                 _ => {}
             }
         }
@@ -407,7 +508,12 @@ impl Handler for SnapshotHandler {
     fn most_out_bytes(&self) -> Option<usize> {
         let output = self.program.output();
         let is_variable = output.fields().iter().any(|field| field.ty.is_variable());
-        Some(if is_variable { MAX_RECORD_BYTES } else { output.fixed_bytes() })
+        match &self.top {
+            // A change gives two rows, and the end of a walk up to a thousand: as much again.
+            Some(_) if is_variable => Some(4 * (MAX_ORDERED_ROW_BYTES + 64)),
+            Some(_) => Some(4 * output.fixed_bytes()),
+            None => Some(if is_variable { MAX_RECORD_BYTES } else { output.fixed_bytes() }),
+        }
     }
 
     fn holds_end(&self) -> bool {
@@ -438,22 +544,38 @@ impl Handler for SnapshotHandler {
         let (phase, has_before) =
             (std::mem::replace(&mut self.phase, Phase::Waiting), std::mem::take(&mut self.has_before));
         let before = has_before.then(|| std::mem::take(&mut self.before));
-        let progress = Progress { phase, before, rows: self.program.enter.input.id() };
+        let ranked = self.top.as_mut().map(|top| top.take_rows()).unwrap_or_default();
+        let progress =
+            Progress { phase, before, rows: self.program.source().input.id(), ranked, failure: self.failure.take() };
         Some(HandlerState::new(PROGRESS.into(), Box::new(progress)))
     }
 
     fn take_over(&mut self, state: HandlerState) -> Result<(), HandlerState> {
-        let Progress { phase, before, rows } = *state.of_kind::<Progress>(PROGRESS)?;
-        self.phase = phase;
+        let Progress { phase, before, rows, mut ranked, failure } = *state.of_kind::<Progress>(PROGRESS)?;
+        (self.phase, self.failure) = (phase, failure);
         // The row before a change has the format of the row that follows.
-        let before = before.filter(|_| rows == self.program.enter.input.id());
+        let is_same = rows == self.program.source().input.id();
+        let before = before.filter(|_| is_same);
+        self.top.iter_mut().for_each(|top| match is_same {
+            true => top.set_rows(std::mem::take(&mut ranked)),
+            false => top.clear(),
+        });
         self.has_before = before.is_some();
         self.before = before.unwrap_or_default();
         Ok(())
     }
 
+    fn failure(&self) -> Option<String> {
+        self.failure.clone()
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.top.as_ref().map_or(0, |top| top.used())
+    }
+
     fn warm(&mut self) {
-        touch_fields(&self.program.enter.input);
+        touch_fields(&self.program.source().input);
+        self.top.iter_mut().for_each(|top| top.warm());
         self.filter.conditions().iter().filter_map(|condition| condition.kernel.as_ref()).for_each(Kernel::warm);
         [&mut self.enter, &mut self.update, &mut self.leave].into_iter().for_each(RowPlan::warm);
         own(std::slice::from_mut(&mut self.counters));

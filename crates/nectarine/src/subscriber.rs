@@ -198,9 +198,10 @@ pub enum Event {
         records: u64,
     },
     /// A publisher brought a format that the query does not fit, or that nothing converts to an accepted one; its records are
-    /// dropped. Or the state that a query with `SNAPSHOT` reads is gone, and [`Event::StreamEnded`] follows, with `finished: false`.
+    /// dropped. Or a query with `SNAPSHOT` makes no more, since the state that it reads is gone, or there is no room for the rows that its
+    /// `ORDER BY` keeps; then [`Event::StreamEnded`] follows, with `finished: false`.
     Unreadable {
-        /// The part that does not fit, or why the state is gone.
+        /// The reason.
         message: String,
     },
     /// The daemon was gone and is back. The records missed between follow as [`Event::Missed`].

@@ -50,7 +50,8 @@
 //!   They say what its subscriber gets, not what the query means: [`Select::on_slow`], [`Select::max_rate`].
 //!
 //! * **`SNAPSHOT [THEN CHANGES [DELTA]]`** behind the stream or behind WHERE: what is there of a stream with a [state](KeyedState), and what
-//!   changes from then on: [`Select::snapshot`], [`Select::plan_snapshot`].
+//!   changes from then on: [`Select::snapshot`], [`Select::plan_snapshot`]. `ORDER BY … LIMIT n` behind it: the first rows of that
+//!   ([`Select::top_n`]).
 //!
 //! A query may be planned [through a view](Select::through), which is all that it sees of its stream.
 //!
@@ -71,6 +72,7 @@ mod slow;
 mod snapshot;
 mod stateful;
 mod tokens;
+mod top_n;
 mod view;
 
 pub use crossdock_format::MAX_NESTING;
@@ -89,4 +91,5 @@ pub use stateful::{
     DerivedTime, IntervalJoin, JoinKind, KeyedState, LatestByKey, MAX_STATE_BYTES, MAX_WINDOWS, Operator, Port, Query,
     RowTime, Stage, StageInput, StatefulProgram, StatefulQuery, StreamSource, Window, parse_query,
 };
+pub use top_n::{MAX_LIMIT, MAX_ORDERED_ROW_BYTES, SortDirection, TopN, TopNProgram};
 pub use view::View;

@@ -16,7 +16,9 @@ use sqlparser::tokenizer::{Location, Token, Word};
 use crate::bind;
 use crate::error::{Position, QueryError};
 use crate::program::Program;
+use crate::stateful::KeyedState;
 use crate::tokens::{self, DIALECT, Form, POSSIBLE_WITH_STATE, is_word, sentence};
+use crate::top_n::{self, ReadOrder};
 use crossdock_format::{Format, MAX_NESTING};
 
 pub(crate) use crate::tokens::POSSIBLE;
@@ -36,8 +38,8 @@ pub struct Select {
     null_for_errors: bool,
     /// The query that it reads through, if it does not see all of its stream.
     view: Option<Arc<Select>>,
-    /// The columns of the key of the state that it reads.
-    state_key: Vec<String>,
+    /// The state that it reads.
+    state: Option<Arc<KeyedState>>,
 }
 
 /// The syntax trees. Shared, because cloning them is recursive.
@@ -62,6 +64,9 @@ pub(crate) struct Clauses {
     pub(crate) slow: Option<ReadPolicy>,
     pub(crate) rate: Option<ReadRate>,
     pub(crate) snapshot: Option<ReadSnapshot>,
+    pub(crate) order: Option<Arc<ReadOrder>>,
+    pub(crate) limit: Option<u32>,
+    pub(crate) limit_at: Option<Position>,
     /// Where the first of them begins.
     pub(crate) at: Option<Position>,
 }
@@ -198,20 +203,27 @@ impl Select {
             parsed: Arc::new(Parsed { clauses, ..Parsed::of(items, None) }),
             null_for_errors: false,
             view: None,
-            state_key: Vec::new(),
+            state: None,
         }
     }
 
-    /// The same query as one of the records of another stream, which are those of the state of its own by this key.
+    /// The same query as one of the records of another stream, which are those of this state of its own.
     #[must_use]
-    pub fn of_state(self, stream: &str, key: Vec<String>) -> Select {
+    pub fn of_state(self, stream: &str, state: KeyedState) -> Select {
         // Its columns may be qualified by the name of its own stream.
         let alias = self.alias.or(Some(Name { text: self.stream, quoted: self.is_stream_quoted }));
-        Select { stream: stream.to_owned(), is_stream_quoted: true, alias, state_key: key, ..self }
+        let state = Some(Arc::new(state));
+        Select { stream: stream.to_owned(), is_stream_quoted: true, alias, state, ..self }
     }
 
+    /// The columns of the key of the state that it reads.
     pub(crate) fn state_key(&self) -> &[String] {
-        &self.state_key
+        self.state.as_ref().map_or(&[], |state| &state.key)
+    }
+
+    /// The most bytes of the state that it reads.
+    pub(crate) fn state_bytes(&self) -> u64 {
+        self.state.as_ref().map_or(0, |state| state.max_bytes)
     }
 
     /// The text of the query.
@@ -400,8 +412,8 @@ impl Reader {
         self.ends(if condition.is_some() { Clause::Where } else { Clause::From })?;
         let parsed = Arc::new(Parsed { items, condition, parameters: std::mem::take(&mut self.parameters), clauses });
         let sql = sql.to_owned();
-        let (null_for_errors, view, state_key) = (false, None, Vec::new());
-        Ok(Select { sql, stream, is_stream_quoted, stream_at, alias, parsed, null_for_errors, view, state_key })
+        let (null_for_errors, view, state) = (false, None, None);
+        Ok(Select { sql, stream, is_stream_quoted, stream_at, alias, parsed, null_for_errors, view, state })
     }
 
     /// Goes on to the end, where nothing but a semicolon may come.
@@ -575,7 +587,9 @@ impl Reader {
             && let Some(refused) = refused_clause(*keyword)
             && (self.form == Form::Plain || !is_of_state(*keyword))
         {
-            return QueryError::new(refused, self.here()).hint(self.possible());
+            let is_of_order = matches!(keyword, Keyword::ORDER | Keyword::LIMIT | Keyword::OFFSET | Keyword::FETCH);
+            let possible = if is_of_order { top_n::ORDERS } else { self.possible() };
+            return QueryError::new(refused, self.here()).hint(possible);
         }
         match (&found.token, clause) {
             (Token::EOF, _) => {
@@ -612,10 +626,11 @@ fn refused_clause(keyword: Keyword) -> Option<&'static str> {
         }
         Keyword::NATURAL | Keyword::LATERAL => "JOIN is not possible: a query reads one stream",
         Keyword::GROUP | Keyword::HAVING => "GROUP BY is not possible: records pass one by one and are not aggregated",
-        Keyword::ORDER => "ORDER BY is not possible: records leave in the order in which they come",
-        Keyword::LIMIT | Keyword::OFFSET | Keyword::FETCH => {
-            "LIMIT is not possible: a stream has no end to count from; the subscriber stops when it has enough"
+        Keyword::ORDER => "ORDER BY is not possible without SNAPSHOT: records leave in the order in which they come",
+        Keyword::LIMIT => {
+            "LIMIT is not possible without SNAPSHOT: a stream has no end to count from; the subscriber stops when it has enough"
         }
+        Keyword::OFFSET | Keyword::FETCH => "OFFSET and FETCH are not possible: LIMIT is, behind SNAPSHOT and ORDER BY",
         Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT => {
             "combining queries is not possible; subscribe to each of them"
         }

@@ -16,6 +16,7 @@ use crate::parse::{
     Clauses, Condition, Item, Parsed, ReadPart, ReadPolicy, ReadRate, ReadSnapshot, Reader, Select, is_reserved,
 };
 use crate::snapshot;
+use crate::top_n;
 
 /// The policies of `ON SLOW`; ends every message about one that is not.
 const POLICIES: &str = "possible is: ON SLOW BLOCK | DROP OLDEST | CONFLATE BY (column, ...) | SAMPLE n | KEEP WHERE \
@@ -154,10 +155,15 @@ impl Reader {
                 clauses.rate = Some(self.max_rate()?);
             } else if self.is_at_snapshot() {
                 clauses.snapshot = self.snapshot(clauses.snapshot)?;
+            } else if clauses.snapshot.is_some() && self.is_word_at(0, "ORDER") {
+                self.read_order(&mut clauses)?;
+            } else if clauses.snapshot.is_some() && self.is_word_at(0, "LIMIT") {
+                self.read_limit(&mut clauses)?;
             } else if self.takes_words(&["ON"]) {
                 return Err(self.not_next("SLOW", POLICIES));
             } else {
-                return check_keys(&clauses).map(|()| clauses);
+                check_keys(&clauses)?;
+                return top_n::check(&clauses).map(|()| clauses);
             }
             snapshot::check(&clauses, at)?;
             clauses.at = clauses.at.or(at);
@@ -232,7 +238,7 @@ impl Reader {
         }
     }
 
-    fn number(&mut self, most: u32, what: &str, possible: &str) -> Result<NonZeroU32, QueryError> {
+    pub(crate) fn number(&mut self, most: u32, what: &str, possible: &str) -> Result<NonZeroU32, QueryError> {
         let at = self.here();
         let Token::Number(text, _) = &self.parser.peek_token_ref().token else {
             return Err(self.not_next(what, possible));

@@ -8,9 +8,10 @@ use crate::error::{Position, QueryError};
 use crate::expr::{Constant, Expr, Node};
 use crate::parse::{Clauses, ReadPolicy, ReadSnapshot, Reader, Select, Snapshot};
 use crate::program::{Output, Program, Projection};
+use crate::top_n::TopNProgram;
 
 /// The forms; ends every message about another.
-const SNAPSHOTS: &str = "possible is: SELECT columns FROM stream SNAPSHOT [THEN CHANGES [DELTA]] [WHERE condition]";
+const SNAPSHOTS: &str = "possible is: SELECT columns FROM stream SNAPSHOT [THEN CHANGES [DELTA]] [WHERE condition] [ORDER BY columns LIMIT n]";
 /// The column that says what a change is.
 const CHANGE: &str = "_change";
 /// Room for the longest word in it.
@@ -31,6 +32,8 @@ pub struct SnapshotProgram {
     pub snapshot: Snapshot,
     /// With `DELTA`: how its records are made.
     pub deltas: Option<DeltaProgram>,
+    /// With `ORDER BY`: the rows that it gives. All others are programs of what is kept of a row then.
+    pub top: Option<TopNProgram>,
 }
 
 /// The records of a query with `DELTA`. They have the columns of the query, those that have not changed being null, `_change`, and
@@ -46,6 +49,12 @@ pub struct DeltaProgram {
 }
 
 impl SnapshotProgram {
+    /// The program of the rows of the state: its condition is that of the query.
+    #[must_use]
+    pub fn source(&self) -> &Program {
+        self.top.as_ref().map_or(&self.enter, |top| &top.keep)
+    }
+
     /// The format of the records that it gives.
     #[must_use]
     pub fn output(&self) -> &Format {
@@ -80,9 +89,13 @@ impl Select {
             debug_assert!(false, "the rows have all that is shown of them");
             return Err(QueryError::new("the query does not fit the state's rows", None).over(self.sql()));
         };
+        let (top, program) = match self.plan_top_n((rows, &shown), &program)? {
+            Some((top, of_kept)) => (Some(top), of_kept),
+            None => (None, program),
+        };
         if snapshot == Snapshot::Once {
             let (enter, update, leave) = (program.clone(), program.clone(), program);
-            return Ok(SnapshotProgram { enter, update, leave, snapshot, deltas: None });
+            return Ok(SnapshotProgram { enter, update, leave, snapshot, deltas: None, top });
         }
         if program.output.field(CHANGE).is_some() {
             let message = format!("the query makes a column `{CHANGE}`, which SNAPSHOT THEN CHANGES makes");
@@ -93,7 +106,8 @@ impl Select {
             Snapshot::ThenDeltas => Some(self.deltas(&program)?),
             Snapshot::Once | Snapshot::ThenChanges => None,
         };
-        Ok(SnapshotProgram { enter: with("enter")?, update: with("update")?, leave: with("leave")?, snapshot, deltas })
+        let (enter, update, leave) = (with("enter")?, with("update")?, with("leave")?);
+        Ok(SnapshotProgram { enter, update, leave, snapshot, deltas, top })
     }
 }
 
@@ -135,12 +149,12 @@ fn shown(rows: &Format) -> Result<Format, QueryError> {
     natural(specs)
 }
 
-fn natural(specs: Vec<FieldSpec>) -> Result<Format, QueryError> {
+pub(crate) fn natural(specs: Vec<FieldSpec>) -> Result<Format, QueryError> {
     Format::natural(specs).map_err(|error| QueryError::new(format!("the columns make no format: {error}"), None))
 }
 
 /// The same program with its columns one by one.
-fn fields_of(program: Program) -> Result<Program, QueryError> {
+pub(crate) fn fields_of(program: Program) -> Result<Program, QueryError> {
     let Projection::All = program.projection else { return Ok(program) };
     let field = |(index, of): (usize, &crossdock_format::Field)| Output {
         name: of.name.clone(),

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used)] // a test that fails may panic
 
 use crossdock_format::Format;
-use crossdock_query::{KeyedState, Query, Snapshot, StatefulQuery, parse, parse_query, parse_subscription};
+use crossdock_query::{
+    KeyedState, Query, Snapshot, SortDirection, StatefulQuery, TopN, parse, parse_query, parse_subscription,
+};
 use std::collections::BTreeMap;
 
 #[test]
@@ -85,4 +87,96 @@ fn a_key_has_columns_of_the_stream() {
         let error = planned(key).unwrap_err();
         assert!(error.contains(message), "{key:?}: {error}");
     }
+}
+
+#[test]
+fn order_by_and_limit_stand_behind_a_snapshot() {
+    for (sql, limit, follows) in [
+        ("SELECT * FROM s SNAPSHOT", None, false),
+        ("SELECT * FROM s SNAPSHOT ORDER BY a LIMIT 1", Some(1), false),
+        ("SELECT * FROM s WHERE a > 1 SNAPSHOT THEN CHANGES ORDER BY s.a, abs(b) DESC LIMIT 1000;", Some(1000), true),
+        ("SELECT * FROM s SNAPSHOT THEN CHANGES DELTA LIMIT 3 ORDER BY a NULLS FIRST ON SLOW BLOCK", Some(3), true),
+        ("SELECT \"order\" AS \"limit\" FROM s SNAPSHOT order by \"limit\" limit 2", Some(2), false),
+    ] {
+        let select = parse_subscription(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        assert_eq!(select.top_n(), limit.map(|limit| TopN { limit, follows }), "{sql}");
+        select.check_order(&Format::parse_schema("a i64\nb i64\norder i64").unwrap()).unwrap();
+    }
+    let (once, follows) = (TopN { limit: 10, follows: false }, TopN { limit: 10, follows: true });
+    assert_eq!((once.most_bytes(1 << 30), once.most_bytes(9), follows.most_bytes(1 << 30)), (180_224, 9, 1 << 30));
+}
+
+#[test]
+fn an_error_of_an_order_says_where_and_what_is_possible() {
+    for (sql, at, message) in [
+        ("SELECT * FROM s ORDER BY a LIMIT 3", (1, 17), "ORDER BY is not possible without SNAPSHOT"),
+        ("SELECT * FROM s LIMIT 3", (1, 17), "LIMIT is not possible without SNAPSHOT"),
+        ("SELECT * FROM s SNAPSHOT ORDER BY a", (1, 26), "ORDER BY has no LIMIT"),
+        ("SELECT * FROM s SNAPSHOT LIMIT 3", (1, 26), "LIMIT has no ORDER BY"),
+        ("SELECT * FROM s SNAPSHOT ORDER a LIMIT 3", (1, 32), "expected BY, found a"),
+        ("SELECT * FROM s SNAPSHOT ORDER BY LIMIT 3", (1, 35), "expected an expression, found LIMIT"),
+        ("SELECT * FROM s SNAPSHOT ORDER BY a NULLS LIMIT 3", (1, 43), "expected FIRST or LAST, found LIMIT"),
+        ("SELECT * FROM s SNAPSHOT ORDER BY a LIMIT 0", (1, 43), "expected the number of rows, 1 to 1000, found 0"),
+        (
+            "SELECT * FROM s SNAPSHOT ORDER BY a LIMIT 1001",
+            (1, 43),
+            "expected the number of rows, 1 to 1000, found 1001",
+        ),
+        ("SELECT * FROM s SNAPSHOT ORDER BY a LIMIT ALL", (1, 43), "expected the number of rows, found ALL"),
+        ("SELECT * FROM s SNAPSHOT ORDER BY a LIMIT 3 OFFSET 1", (1, 45), "OFFSET and FETCH are not possible"),
+        ("SELECT * FROM s SNAPSHOT ORDER BY a ORDER BY b LIMIT 3", (1, 37), "ORDER BY comes once"),
+        ("SELECT * FROM s SNAPSHOT ORDER BY a LIMIT 3 LIMIT 3", (1, 45), "LIMIT comes once"),
+        ("SELECT * FROM s SNAPSHOT ORDER BY a LIMIT 3 MAX RATE 3 PER SECOND", (1, 45), "SNAPSHOT gives every record"),
+    ] {
+        let Err(error) = parse_query(sql) else { panic!("{sql}") };
+        let found = error.position.map(|position| (position.line, position.column));
+        assert_eq!(found, Some(at), "{sql}: {error}");
+        let hint = error.hint.as_ref().is_some_and(|hint| hint.contains("SNAPSHOT"));
+        assert!(error.message.starts_with(message) && hint, "{sql}: {error}");
+    }
+    let format = Format::parse_schema("a i64\nb string\nparts u8[]").unwrap();
+    for (order, column, message) in [
+        ("c", 36, "no column `c`"),
+        ("b + 1", 36, ""),
+        ("a, parts", 39, "ORDER BY has a list"),
+        ("'a'", 36, "ORDER BY has a constant"),
+        ("3", 36, "ORDER BY 3 is no place of the select list, which has 2"),
+        ("0", 36, "ORDER BY 0 is no place"),
+    ] {
+        let sql = format!("SELECT a, b FROM s SNAPSHOT ORDER BY {order} LIMIT 3");
+        let error = parse_subscription(&sql).unwrap().check_order(&format).unwrap_err();
+        assert!(error.position.is_some_and(|at| at.column >= column), "{sql}: {error}");
+        assert!(error.message.contains(message), "{sql}: {error}");
+    }
+    let behind = parse_subscription("SELECT a, * FROM s SNAPSHOT ORDER BY 2 LIMIT 3").unwrap();
+    assert!(behind.check_order(&format).unwrap_err().message.contains("behind `*`"));
+}
+
+#[test]
+fn an_order_is_planned_for_what_is_kept_of_the_rows() {
+    let state =
+        |max_bytes| KeyedState { stream: "s".into(), key: vec!["K".into()], max_keys: 10, max_bytes, max_age_ns: None };
+    let rows = Format::parse_schema("a i64\nk string\nb i64 null\nc f64\n_step u8").unwrap();
+    let plan = |sql: &str| parse_subscription(sql).unwrap().of_state("state of s", state(99)).plan_snapshot(&rows);
+    let sql =
+        "SELECT a + 1 AS c, a AS x FROM s SNAPSHOT THEN CHANGES WHERE c > 0 ORDER BY c DESC, 2, b NULLS FIRST LIMIT 5";
+    let program = plan(sql).unwrap();
+    let top = program.top.as_ref().unwrap();
+    let names = |format: &Format| format.fields().iter().map(|field| field.name.clone()).collect::<Vec<_>>().join(" ");
+    // The columns that the list reads, and the key; `c` is that of the list.
+    assert_eq!(
+        (names(&top.keep.output), &*names(&program.enter.input), top.keep.filter.len()),
+        ("a k".into(), "a k", 1)
+    );
+    let order = top.order.explain();
+    let from: Vec<_> = order.output.iter().filter_map(|field| field.from.as_deref()).collect();
+    assert_eq!((from, order.filter.len()), (vec!["a + 1", "a", "b"], 0));
+    let direction = |descending, nulls_first| SortDirection { descending, nulls_first };
+    assert_eq!(top.directions, [direction(true, true), direction(false, false), direction(false, true)]);
+    assert_eq!((&*top.key, top.limit, top.max_bytes, program.enter.filter.len()), (&[1][..], 5, 99, 0));
+    assert_eq!(names(program.output()), "c x _change");
+    let long = Format::parse_schema("k string\nlong char[9000]\n_step u8").unwrap();
+    let select = parse_subscription("SELECT * FROM s SNAPSHOT ORDER BY k LIMIT 1").unwrap();
+    let error = select.of_state("state of s", state(99)).plan_snapshot(&long).unwrap_err();
+    assert!(error.message.contains("longer than the 8192 bytes"), "{error}");
 }

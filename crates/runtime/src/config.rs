@@ -205,8 +205,8 @@ pub struct PlatformConfig {
     /// Whether the queries of subscriptions are measured too; what an I/O context has no time for runs
     /// elsewhere, or is refused.
     pub admit_subscriptions: bool,
-    /// Bound on the state of all subscriptions' queries with state together, in bytes: each different one counts with the most that
-    /// it may keep.
+    /// Bound on the state of all subscriptions' queries with state together, with the states of streams, in bytes: each different one
+    /// counts with the most that it may keep, and so does each subscription that keeps rows of a state in order.
     #[serde(deserialize_with = "within::<_, u64, 0, 1_125_899_906_842_624>")]
     pub max_query_state_bytes: u64,
     /// The contexts beside the [first](ContextConfig::first_context). Without any such setting: a g-core, and

@@ -51,6 +51,13 @@ impl ContextHandle {
             }
             _ => "all that is there",
         };
-        Ok(Ok(format!("state    {text}: at most {keys} keys and {bytes} bytes{age}\ngives    {changes}\n")))
+        let mut explained =
+            format!("state    {text}: at most {keys} keys and {bytes} bytes{age}\ngives    {changes}\n");
+        if let Some(top) = select.top_n() {
+            let (limit, most) = (top.limit, top.most_bytes(bytes));
+            let kept = if top.follows { "all rows for which the condition holds" } else { "these rows" };
+            explained += &format!("order    the first {limit} of that; {kept} are kept, in at most {most} bytes\n");
+        }
+        Ok(Ok(explained))
     }
 }

@@ -140,8 +140,8 @@ impl Context {
         self.report_dropped(key, true);
         self.report_position(key, true);
         let Some(subscription) = self.subscriptions.present(key) else { return };
-        let notice = Notice::StreamEnded { subscription: subscription.number(), publishers, lost };
-        let peer = subscription.peer();
+        let (peer, number) = (subscription.peer(), subscription.number());
+        let notice = Notice::StreamEnded { subscription: number, publishers, lost };
         self.send_control(peer, &ControlMessage::Notice(notice));
     }
 

@@ -361,6 +361,7 @@ impl Explained {
     /// It does not fit the format.
     pub(crate) fn plan(&self) -> Result<Program, QueryError> {
         let program = self.select.plan(&self.format)?;
+        self.select.check_order(&self.format)?;
         Reducer::of(&self.select, &self.format).map(|_| program)
     }
 

@@ -86,11 +86,6 @@ impl Rows {
         self.end();
     }
 
-    /// How many rows there are.
-    pub(crate) fn count(&self) -> u64 {
-        self.count
-    }
-
     /// Bytes of the records among them.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes

@@ -3,6 +3,7 @@
 //! The plain side shares no code with the engine: it reads the text with another library, compares and computes by itself,
 //! and is what each subscriber's rows are checked against.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -30,12 +31,62 @@ enum Plain {
     Joined(fn(&Flight<'_>, Option<&Sky>, &mut Rows)),
     /// The flights of an airport in an hour, which starts at this time.
     ByHour(fn(&str, i64, &Delays, &mut Rows)),
+    /// The first of the carriers by the flights of their last day, as a table that its changes make.
+    Carriers(fn(&str, &LastDay, &mut Rows)),
+}
+
+/// A handler, whose stream has a key, and with it a state.
+pub(crate) struct Keyed {
+    /// The name of the handler and of its stream.
+    pub(crate) name: &'static str,
+    /// Its query.
+    pub(crate) sql: &'static str,
+    /// The column of the key.
+    pub(crate) key: &'static str,
+}
+
+/// The stream whose state the last subscriber reads.
+pub(crate) const CARRIERS: Keyed = Keyed {
+    name: "carriers",
+    sql: "SELECT carrier, window_start AS day, count(*) AS flights, count(*) FILTER (WHERE dep_delay > 15) AS late \
+          FROM A GROUP BY carrier, TUMBLE(time_hour, INTERVAL '1 day') LATENESS INTERVAL '1 day'",
+    key: "carrier",
+};
+
+/// The carriers of the last subscriber.
+const FIRST_CARRIERS: usize = 10;
+const DAY_NS: i64 = 86_400_000_000_000;
+
+/// The flights of a carrier on the last day of it.
+#[derive(Default)]
+struct LastDay {
+    start_ns: i64,
+    flights: i64,
+    late: i64,
+}
+
+impl LastDay {
+    fn add(&mut self, flight: &Flight<'_>) {
+        let start_ns = flight.time_hour_ns.div_euclid(DAY_NS) * DAY_NS;
+        if start_ns > self.start_ns {
+            *self = LastDay { start_ns, ..LastDay::default() };
+        }
+        if start_ns == self.start_ns {
+            self.flights += 1;
+            self.late += i64::from(flight.dep_delay.is_some_and(|minutes| minutes > 15));
+        }
+    }
 }
 
 impl Job {
     /// Whether its rows come in the order of the records. The rows of joins and windows come when a partner or the time does.
     pub(crate) fn is_in_order(&self) -> bool {
         matches!(self.plain, Plain::A(_) | Plain::B(_))
+    }
+
+    /// Whether its rows are changes of a table by the first column, which is what is compared in the end.
+    pub(crate) fn is_of_changes(&self) -> bool {
+        matches!(self.plain, Plain::Carriers(_))
     }
 }
 
@@ -72,7 +123,7 @@ impl Delays {
 type ByHour<T> = BTreeMap<(String, i64), T>;
 
 /// The subscribers.
-pub(crate) const JOBS: [Job; 8] = [
+pub(crate) const JOBS: [Job; 9] = [
     // The C-CORE paper's query, with this data's names: passengers and meals from one city to another, at a time.
     Job {
         name: "passengers, meals",
@@ -200,6 +251,14 @@ pub(crate) const JOBS: [Job; 8] = [
             ]);
         }),
     },
+    // A live table of ten rows: the last record of each carrier is kept, and what changes among the first ten is given.
+    Job {
+        name: "late carriers, live",
+        sql: "SELECT carrier, day, flights, late FROM carriers SNAPSHOT THEN CHANGES ORDER BY late DESC LIMIT 10",
+        plain: Plain::Carriers(|carrier, day, rows| {
+            rows.add(&[carrier.into(), Cell::Time(day.start_ns), day.flights.into(), day.late.into()]);
+        }),
+    },
 ];
 
 /// The rows that each subscriber should get, by one plain pass over the text of each file.
@@ -217,6 +276,7 @@ pub(crate) fn expected(flights_csv: &[u8], weather_csv: &[u8]) -> Outcome<Vec<Su
         Some(())
     })?;
     let mut hours: ByHour<Delays> = BTreeMap::new();
+    let mut carriers: BTreeMap<String, LastDay> = BTreeMap::new();
     each_flight(flights_csv, |flight| {
         let place = (flight.origin.to_owned(), flight.time_hour_ns);
         let skies = skies.get(&place).map(Vec::as_slice).unwrap_or_default();
@@ -225,11 +285,21 @@ pub(crate) fn expected(flights_csv: &[u8], weather_csv: &[u8]) -> Outcome<Vec<Su
                 Plain::A(select) => select(flight, rows),
                 Plain::Joined(select) if skies.is_empty() => select(flight, None, rows),
                 Plain::Joined(select) => skies.iter().for_each(|sky| select(flight, Some(sky), rows)),
-                Plain::B(_) | Plain::ByHour(_) => {}
+                Plain::B(_) | Plain::ByHour(_) | Plain::Carriers(_) => {}
             }
         }
         hours.entry(place).or_default().add(flight);
+        carriers.entry(flight.carrier.to_owned()).or_default().add(flight);
     })?;
+    // Those with as many late flights are in order of their names.
+    let mut carriers: Vec<(String, LastDay)> = carriers.into_iter().collect();
+    carriers.sort_by_key(|(_, day)| Reverse(day.late));
+    carriers.truncate(FIRST_CARRIERS);
+    for (job, rows) in JOBS.iter().zip(&mut sums) {
+        if let Plain::Carriers(select) = job.plain {
+            carriers.iter().for_each(|(carrier, day)| select(carrier, day, rows));
+        }
+    }
     for ((origin, start), delays) in &hours {
         for (job, rows) in JOBS.iter().zip(&mut sums) {
             if let Plain::ByHour(select) = job.plain {

@@ -2,8 +2,8 @@
 //!
 //! `airline` is the main job, on real data, through the real parts, checked.
 //!
-//! A context is started in this process on a free port of 127.0.0.1. Two publishers and eight subscribers connect to it through
-//! the library and its wire, as any client would. The rows of each subscriber are then compared with [`jobs`]' plain pass.
+//! A context is started in this process on a free port of 127.0.0.1. Two publishers and nine subscribers connect to it through
+//! the library and its wire, as any client would; the last one reads the state of a stream that a handler makes. The rows of each subscriber are then compared with [`jobs`]' plain pass.
 
 mod checksum;
 pub(crate) mod data;
@@ -113,6 +113,11 @@ fn introduce(streams: &[Stream], prepare_time: Duration) -> Outcome {
     for (number, job) in jobs::JOBS.iter().enumerate() {
         text += &format!("\n{}. {}\n", number + 1, job.name);
         text += &wrapped(job.sql, 4);
+        if job.is_of_changes() {
+            text +=
+                &format!("    {} is made by a handler, and has the key {}:\n", jobs::CARRIERS.name, jobs::CARRIERS.key);
+            text += &wrapped(jobs::CARRIERS.sql, 4);
+        }
     }
     out::print(text + "\n")
 }

@@ -1,17 +1,19 @@
 //! The replay: publishers and subscribers, each in a thread of its own, through the context's address.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use crossdock_format::json::JsonEncoder;
+use crossdock_format::{Format, Record, Value};
 use crossdock_nectarine::{Error, Event, Interrupter, Publisher, Subscriber};
-use crossdock_runtime::ContextHandle;
+use crossdock_runtime::{ChangeRequest, ContextHandle, HandlerSpec, StateSpec};
 
 use super::checksum::{Rows, Sum};
 use super::data::Replay;
-use super::jobs::Job;
+use super::jobs::{CARRIERS, Job, Keyed};
 use super::progress::Display;
 use crate::failure::{Failure, Outcome};
 use crate::signals::Interrupt;
@@ -107,8 +109,11 @@ pub(crate) fn run(
         builder.connect().map_err(|error| failed(stream.name, &error))
     };
     let publishers = streams.iter().map(connect).collect::<Outcome<Vec<Publisher>>>()?;
+    deploy(context, &CARRIERS)?;
     let connect = |job: &Job| {
         let builder = Subscriber::builder(&address).sql(job.sql).reconnect(false);
+        // Those of a handler are known once it has begun.
+        let builder = if job.is_of_changes() { builder.wait_for_stream(STALL) } else { builder };
         builder.connect().map_err(|error| failed(job.name, &error))
     };
     let subscribers = jobs.iter().map(connect).collect::<Outcome<Vec<Subscriber>>>()?;
@@ -118,6 +123,21 @@ pub(crate) fn run(
     let watch = Watch { streams, jobs, interrupt, interrupters, counters: Counters::new(streams.len(), jobs.len()) };
     interrupt.arm();
     play(publishers, subscribers, &watch)
+}
+
+/// Deploys a handler and declares the key of its stream.
+fn deploy(context: &ContextHandle, keyed: &Keyed) -> Outcome {
+    let state = StateSpec { key: vec![keyed.key.to_owned()], ..StateSpec::default() };
+    let handler =
+        HandlerSpec { name: keyed.name.to_owned(), sql: Some(keyed.sql.to_owned()), ..HandlerSpec::default() };
+    for spec in [handler, HandlerSpec::of_state(keyed.name, state)] {
+        let name = spec.name.clone();
+        let failed = |why: &str| Failure::failed(format!("handler `{name}`: {why}"));
+        let made = context.manager().change(ChangeRequest::Deploy(spec), false);
+        let made = made.map_err(|stopped| failed(&stopped.to_string()))?;
+        made.map_err(|plan| failed(&plan.refusals.join("; ")))?;
+    }
+    Ok(())
 }
 
 /// Lets all threads run to their ends.
@@ -187,7 +207,7 @@ fn publish(
 fn receive(mut subscriber: Subscriber, job: &Job, count: &AtomicU64, started: Instant) -> Result<Received, Trouble> {
     let trouble = |error| Trouble::of(job.name, &error);
     let mut rows = Rows::new(job.is_in_order());
-    let mut first = Vec::new();
+    let (mut first, mut table) = (Vec::new(), Table::new());
     loop {
         match subscriber.next_event(None).map_err(trouble)? {
             Some(Event::Records(records)) => {
@@ -196,9 +216,12 @@ fn receive(mut subscriber: Subscriber, job: &Job, count: &AtomicU64, started: In
                     if first.is_empty() {
                         JsonEncoder::new(records.format()).record(&record, &mut first);
                     }
-                    rows.add_record(&record, fields);
+                    match job.is_of_changes() {
+                        true => change(&mut table, records.format(), &record),
+                        false => rows.add_record(&record, fields),
+                    }
                 }
-                count.store(rows.count(), Ordering::Relaxed);
+                count.fetch_add(records.len() as u64, Ordering::Relaxed);
             }
             Some(Event::StreamEnded { publishers_left: 0, .. }) => break,
             Some(Event::Dropped { records, reason, .. }) => {
@@ -216,8 +239,22 @@ fn receive(mut subscriber: Subscriber, job: &Job, count: &AtomicU64, started: In
             | None => {}
         }
     }
+    for (format, record) in table.values() {
+        rows.add_record(&Record::assume_checked(format, record), format.fields().len().saturating_sub(1));
+    }
     let first = String::from_utf8_lossy(&first).trim_end().to_owned();
     Ok(Received { sum: rows.sum(), bytes: rows.bytes(), time: started.elapsed(), first })
+}
+
+/// The rows that changes leave, by the first column. The last column says what a change is.
+type Table = BTreeMap<Vec<u8>, (Format, Vec<u8>)>;
+
+fn change(table: &mut Table, format: &Format, record: &Record<'_>) {
+    let Value::Text(key) = record.get(0) else { return };
+    match record.get(format.fields().len().saturating_sub(1)) {
+        Value::Text(b"leave") => drop(table.remove(key)),
+        _ => drop(table.insert(key.to_vec(), (format.clone(), record.bytes().to_vec()))),
+    }
 }
 
 /// The results of all threads, or the first error.

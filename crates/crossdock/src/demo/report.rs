@@ -237,7 +237,7 @@ mod tests {
             |report| {
                 let text = report.text(Width::Columns(80));
                 assert_eq!(text.lines().find(|line| line.chars().count() > 80), None, "{text}");
-                assert!(text.contains("7 of 8 subscribers"), "{text}");
+                assert!(text.contains("8 of 9 subscribers"), "{text}");
             },
         );
     }

@@ -64,6 +64,45 @@ fn a_key_is_declared_read_changed_and_taken_back() {
 }
 
 #[test]
+fn the_first_rows_in_order_are_shown_and_followed() {
+    let (place, _daemon) =
+        Sandbox::with_configured_daemon("[[stream]]\nname = \"A\"\nkey = [\"carrier\"]\nmax_bytes = \"1M\"\n");
+    place.write("flights.csv", FLIGHTS_CSV);
+    place.run(["publish", "A", "flights.csv"]).with_code(0);
+    place.wait_for("handlers", |handlers| handlers[0]["taken"] == 4);
+    let first = "SELECT carrier, flight FROM A SNAPSHOT ORDER BY flight DESC LIMIT 2";
+    let shown = place.run(["subscribe", first]).with_code(0).json();
+    let flights = |rows: &[Value]| rows.iter().map(|row| row["flight"].clone()).collect::<Vec<_>>();
+    let all = place.run(["subscribe", "SELECT flight FROM A SNAPSHOT"]).with_code(0).json();
+    let mut sorted = flights(&all);
+    sorted.sort_by_key(|flight| std::cmp::Reverse(flight.as_u64()));
+    assert_eq!(flights(&shown), sorted[..2], "{all:?}");
+    let follows = "SELECT carrier, flight FROM A SNAPSHOT THEN CHANGES ORDER BY flight DESC LIMIT 2";
+    let explained = place.run(["explain", follows]).with_code(0).stdout;
+    assert!(
+        explained.contains("order    the first 2 of that") && explained.contains("at most 1048576 bytes"),
+        "{explained}"
+    );
+    let process = place.spawn(["subscribe", follows, "--limit", "4"]);
+    for _ in 0..2 {
+        process.stdout_line(|line| line.contains("\"enter\""));
+    }
+    place.write("more.csv", "carrier,flight,origin,dest,dep_delay,note\nXX,9999,EWR,SFO,3,\n");
+    place.run(["publish", "A", "more.csv"]).with_code(0);
+    let changes = process.end_by_itself().with_code(0).json();
+    let last: Vec<_> = changes.iter().map(|row| (row["flight"].clone(), row["_change"].clone())).collect();
+    assert_eq!(last, [(sorted[1].clone(), json!("leave")), (json!(9999), json!("enter"))]);
+    for (sql, says) in [
+        ("SELECT * FROM A ORDER BY flight LIMIT 2", "SNAPSHOT"),
+        ("SELECT * FROM A SNAPSHOT ORDER BY flight", "no LIMIT"),
+        ("SELECT * FROM A SNAPSHOT ORDER BY fligth LIMIT 2", "did you mean `flight`?"),
+    ] {
+        place.run(["subscribe", sql]).with_code(2).saying(&[says]);
+        place.run(["explain", sql]).with_code(2).saying(&[says]);
+    }
+}
+
+#[test]
 fn a_key_is_configured() {
     let key = "key = [\"carrier\"]\nmax_keys = \"2M\"\nmax_bytes = \"64M\"\nmax_age = \"24h\"\n";
     let (place, _daemon) = Sandbox::with_configured_daemon(&format!("[[stream]]\nname = \"B\"\n{key}"));

@@ -28,6 +28,7 @@ mod latest;
 mod moment;
 mod operator;
 mod pair;
+mod ranked;
 mod rows;
 mod sketch;
 mod state;
@@ -50,6 +51,7 @@ use crate::row_error::{RowError, RowErrorCounts};
 use crate::select::{Form, ProgramPart};
 use crate::warm::{own, touch_fields};
 pub use latest::StateOrder;
+pub(crate) use ranked::Ranked;
 use state::{Flow, State, Then};
 
 /// Runs a query with state over the records of one of its streams, in one format.

@@ -478,6 +478,11 @@ impl Graph {
         node.session().is_some_and(|session| session.reads_state) && node.state_reader().is_some_and(Handler::holds_end)
     }
 
+    /// Why the query of a subscription makes no more, where its subscriber is to learn that.
+    pub(crate) fn failure(&self, key: usize) -> Option<String> {
+        self.present_node(NodeId::of_subscription(key))?.state_reader()?.failure()
+    }
+
     /// The end of what a subscriber gets of a state, or that of its stream which has waited until all was there.
     fn own_end(&mut self, id: NodeId, key: usize) -> Option<SessionStep> {
         let node = self.present_node_mut(id)?;

@@ -54,6 +54,7 @@ use crossdock_engine::Natives;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -109,6 +110,8 @@ pub(crate) struct Managers {
     queries: BTreeMap<String, queries::Placement>,
     /// The subscriptions that read the states of streams, by the states' handlers.
     states: BTreeMap<String, states::StateReaders>,
+    /// The bytes that those of them may take which keep rows in order.
+    ordered_bytes: Arc<AtomicU64>,
     /// Kept handlers that could not be deployed at the start.
     unrestored: Vec<HandlerSpec>,
     monitor: Monitor,
@@ -170,6 +173,7 @@ impl Managers {
             unpublished: BTreeSet::new(),
             queries: BTreeMap::new(),
             states: BTreeMap::new(),
+            ordered_bytes: Arc::default(),
             unrestored: Vec::new(),
             monitor,
             balance: Balance::new(Rules::default()),

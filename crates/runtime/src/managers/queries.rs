@@ -14,6 +14,7 @@ use crate::managers::spec::HandlerSpec;
 use crate::managers::waiting::Answered;
 use crossdock_query::{MAX_STATE_BYTES, QueryError, Select};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// A handler that runs subscriptions' query.
@@ -91,8 +92,11 @@ impl Managers {
         query.shared.as_ref()?;
         let there = self.queries.values().filter(|placement| placement.query.is_some()).count();
         let (each, most) = (MAX_STATE_BYTES as u64, self.config.max_query_state_bytes);
-        let of_streams = self.state_bytes_but("");
-        let beside = if of_streams > 0 { format!(", the states of streams {of_streams}") } else { String::new() };
+        let of_streams = self.state_bytes_but("").saturating_add(self.ordered_bytes.load(Ordering::Relaxed));
+        let beside = match of_streams {
+            0 => String::new(),
+            _ => format!(", the states of streams and their rows in order {of_streams}"),
+        };
         let wanted = (there as u64 + 1).saturating_mul(each).saturating_add(of_streams);
         (wanted > most).then(|| {
             format!(

@@ -9,7 +9,7 @@ use crate::refusal::Stopped;
 use crate::streams::StreamFacts;
 use crossdock_engine::NativeKind;
 use crossdock_format::Format;
-use crossdock_query::Select;
+use crossdock_query::{KeyedState, Select, TopN};
 use crossdock_transport::control::RowErrors;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -116,12 +116,14 @@ pub(crate) type Placed = Box<dyn FnOnce(Result<(Select, Elsewhere), String>) + S
 pub(crate) struct StateRead {
     /// The stream, in the spelling of the catalog.
     pub(crate) stream: String,
-    /// Called on the managers' thread with the columns of the state's key and the use of its handler, or with why there is none.
+    /// The rows that it keeps in order, if it does.
+    pub(crate) top: Option<TopN>,
+    /// Called on the managers' thread with the state and the use of its handler, or with why there is none.
     pub(crate) then: StateFound,
 }
 
 /// The continuation of a subscription that reads a state.
-pub(crate) type StateFound = Box<dyn FnOnce(Result<(Vec<String>, Elsewhere), String>) + Send>;
+pub(crate) type StateFound = Box<dyn FnOnce(Result<(KeyedState, Elsewhere), String>) + Send>;
 
 /// A query that is to run elsewhere.
 pub(crate) struct Query {

@@ -11,6 +11,7 @@ use crate::managers::state_spec::{StateSpec, no_state, state_name};
 use crossdock_engine::StateOrder;
 use crossdock_query::MAX_STATE_BYTES;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The subscriptions that take a state.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,24 +29,42 @@ type InstancesOf = (u32, usize);
 impl Managers {
     /// A subscription is to read the state of a stream.
     pub(super) fn read_state(&mut self, read: StateRead) {
-        let StateRead { stream, then } = read;
+        let StateRead { stream, top, then } = read;
         let name = state_name(&stream);
-        let made = match self.handlers.get(&name).map(|there| (&there.status, Arc::clone(&there.gauges))) {
+        let state = self.handlers.get(&name).and_then(|there| there.spec.state.as_ref()).map(|state| state.of(&stream));
+        let there = self.handlers.get(&name).map(|there| (&there.status, Arc::clone(&there.gauges)));
+        let made = match there.zip(state) {
             None => Err(no_state(&stream)),
-            Some((Status::Failed(why), _)) => Err(format!("the state of stream `{stream}` has failed: {why}")),
-            Some((Status::Running | Status::Waiting(_), gauges)) => {
-                self.states.entry(name.clone()).or_default().there += 1;
-                let key = self.handlers.get(&name).and_then(|there| there.spec.state.as_ref());
-                let key = key.map(|state| state.key.clone()).unwrap_or_default();
-                let managers = Arc::clone(&self.requests);
-                let end = move |handler| {
-                    // The managers may have ended before.
-                    let _ = managers.send(ControlRequest::RemoveQuery { handler, uses: 1 });
-                };
-                Ok((key, Elsewhere::new(name, gauges, end)))
+            Some(((Status::Failed(why), _), _)) => Err(format!("the state of stream `{stream}` has failed: {why}")),
+            Some(((Status::Running | Status::Waiting(_), gauges), state)) => {
+                self.take_ordered(top.map_or(0, |top| top.most_bytes(state.max_bytes))).map(|bytes| {
+                    self.states.entry(name.clone()).or_default().there += 1;
+                    let (managers, ordered_bytes) = (Arc::clone(&self.requests), Arc::clone(&self.ordered_bytes));
+                    let end = move |handler| {
+                        ordered_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                        // The managers may have ended before.
+                        let _ = managers.send(ControlRequest::RemoveQuery { handler, uses: 1 });
+                    };
+                    (state, Elsewhere::new(name, gauges, end))
+                })
             }
         };
         then(made);
+    }
+
+    /// Takes room for the rows that a subscription keeps in order, these bytes at most.
+    fn take_ordered(&self, bytes: u64) -> Result<u64, String> {
+        let (taken, most) =
+            (self.state_bytes_but("").saturating_add(self.query_bytes()), self.config.max_query_state_bytes);
+        if bytes > 0 && taken.saturating_add(bytes) > most {
+            return Err(format!(
+                "the rows that it keeps in order may take {bytes} bytes, the states of streams and the other queries with state of \
+                 subscriptions {taken}, and all together no more than {most}: declare the key with fewer (`--max-bytes`), wait until one \
+                 has gone, or raise `max_query_state_bytes` under [platform]"
+            ));
+        }
+        self.ordered_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(bytes)
     }
 
     /// A subscription that reads a state is in its place: it begins with all that is there.
@@ -120,7 +139,8 @@ impl Managers {
     /// The bytes that the queries of subscriptions may take, all together.
     pub(super) fn query_bytes(&self) -> u64 {
         let there = self.queries.values().filter(|placement| placement.keeps_state()).count();
-        (there as u64).saturating_mul(MAX_STATE_BYTES as u64)
+        let ordered = self.ordered_bytes.load(Ordering::Relaxed);
+        (there as u64).saturating_mul(MAX_STATE_BYTES as u64).saturating_add(ordered)
     }
 
     /// The formats that have decided the rows of a stream's state, which stay with its key: other bounds must not lose it.

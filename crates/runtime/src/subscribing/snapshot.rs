@@ -10,7 +10,7 @@ use crate::managers::request::{ControlRequest, StateRead};
 use crate::managers::state_spec::{WITHOUT, no_state, stream_of_state};
 use crate::pending::Pending;
 use crate::refusal::refuse;
-use crossdock_query::Select;
+use crossdock_query::{KeyedState, Select};
 use crossdock_transport::Reply;
 use crossdock_transport::control::{Notice, Refusal, RefusalCode};
 
@@ -38,7 +38,10 @@ impl OfState {
             return Err(refuse(RefusalCode::State, error.to_string()));
         }
         match snapshot.find(select.stream()).and_then(|entry| entry.formats().last()) {
-            Some(format) => select.plan(format).map(drop).map_err(|why| refuse(RefusalCode::Query, why.to_string()))?,
+            Some(format) => {
+                let checked = select.plan(format).and_then(|_| select.check_order(format));
+                checked.map_err(|why| refuse(RefusalCode::Query, why.to_string()))?;
+            }
             None if request.wait => {}
             None => {
                 let known: Vec<&str> = access.known_to(caller, snapshot).collect();
@@ -55,7 +58,8 @@ impl Context {
         let (subscription, stream, pending) =
             (self.subscriptions.take_id(), of.select.stream().to_owned(), of.pending.clone());
         let inbox = self.inbox.own().clone();
-        let then = Box::new(move |found: Result<(Vec<String>, Elsewhere), String>| {
+        let top = of.select.top_n();
+        let then = Box::new(move |found: Result<(KeyedState, Elsewhere), String>| {
             // The context may have stopped.
             let _ = inbox.post(move |context| match found {
                 Ok(found) => context.take_state(of, subscription, found),
@@ -65,15 +69,15 @@ impl Context {
                 }
             });
         });
-        let sent = self.to_managers.send(ControlRequest::ReadState(Box::new(StateRead { stream, then })));
+        let sent = self.to_managers.send(ControlRequest::ReadState(Box::new(StateRead { stream, top, then })));
         sent.unwrap_or_else(|why| self.answer(&pending, Err(refuse(RefusalCode::Limit, why.to_string()))));
     }
 
     /// The subscription goes on as one to the stream that the state's handler makes.
-    fn take_state(&mut self, of: OfState, id: u64, (key, elsewhere): (Vec<String>, Elsewhere)) {
+    fn take_state(&mut self, of: OfState, id: u64, (state, elsewhere): (KeyedState, Elsewhere)) {
         let OfState { pending, request, asked_ns, select } = of;
         let reads = vec![select.stream().to_owned()];
-        let select = select.of_state(elsewhere.handler(), key);
+        let select = select.of_state(elsewhere.handler(), state);
         let placed = Some((id, elsewhere.reading(reads)));
         self.enter_stream(Coming {
             pending,
@@ -105,14 +109,14 @@ impl Context {
         }
     }
 
-    /// The state that a subscription reads is gone: its subscriber hears why, and that nothing more comes.
+    /// The state that a subscription reads is gone, or its query has failed: its subscriber hears why, and that nothing more comes.
     #[cold]
     pub(crate) fn end_reading(&mut self, key: usize, loss: StateLoss) {
         self.flush_subscription(key);
         // It may have been disconnected for its queue.
         let Some(subscription) = self.subscriptions.get(key) else { return };
         let (peer, number) = (subscription.peer(), subscription.number());
-        let message = lost_text(subscription.select().stream(), loss);
+        let message = self.graph.failure(key).unwrap_or_else(|| lost_text(subscription.select().stream(), loss));
         if let Some(id) = subscription.awaited() {
             self.send_control(peer, &Reply::Refused { id, refusal: refuse(RefusalCode::State, message) }.into());
             return self.remove_subscription(key);

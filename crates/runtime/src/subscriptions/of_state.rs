@@ -16,8 +16,8 @@ impl Planned {
         let (mut entry, mut instance, mut cost) = (Entry::new(format), instance_of(format, None), None);
         let outcome = select.plan_snapshot(format).map(|program| {
             let output = program.output().clone();
-            cost = measure(&program.enter);
-            entry.note(&program.enter, &[]);
+            cost = measure(program.source());
+            entry.note(program.source(), &[]);
             // Changes of rows for which the condition does not hold are left out, whether it has one or not.
             entry.filters = true;
             entry.output_format = Some(output.clone());

@@ -27,7 +27,11 @@ fn a_snapshot_and_its_changes_are_of_what_the_subscriber_may_see() {
     while !taken() && Instant::now() < until {
         std::thread::yield_now();
     }
-    for query in ["SELECT crew FROM A SNAPSHOT", "SELECT flight FROM A SNAPSHOT WHERE late > 3"] {
+    for query in [
+        "SELECT crew FROM A SNAPSHOT",
+        "SELECT flight FROM A SNAPSHOT WHERE late > 3",
+        "SELECT flight FROM A SNAPSHOT ORDER BY late LIMIT 1",
+    ] {
         assert!(refusal(query).contains("no column"), "{}", refusal(query));
     }
     assert!(refusal("SELECT * FROM \"state of A\"").contains("SNAPSHOT"), "an exact name allows it to nobody");
@@ -37,6 +41,9 @@ fn a_snapshot_and_its_changes_are_of_what_the_subscriber_may_see() {
     let text = |text: &str| format!("{:?}", Value::Text(text.as_bytes()));
     let of = |flight: u64, carrier: &str| format!("flight: {:?}, carrier: {}", Value::Uint(flight), text(carrier));
     assert_eq!(found, [of(30, "UA"), of(31, "AA")]);
+    let first = "SELECT * FROM A SNAPSHOT WHERE carrier <> 'DL' ORDER BY flight DESC LIMIT 1";
+    let mut first = reader(&addr, DESK, first).connect().unwrap();
+    assert_eq!(values(rows(&mut first)), [of(31, "AA")]);
     let sql = "SELECT flight, carrier FROM A SNAPSHOT THEN CHANGES WHERE carrier = 'UA'";
     let mut follows = reader(&addr, DESK, sql).connect().unwrap();
     // The first is one that it may not see: it leaves.

@@ -269,6 +269,97 @@ fn another_key_after_another_format_ends_the_subscriptions_to_the_state_before()
 }
 
 #[test]
+fn the_first_rows_in_order_follow_the_state_whenever_they_are_asked_for() {
+    for (place, way) in PLACES.into_iter().zip(TRANSPORTS.into_iter().cycle()) {
+        let (context, addr) = start(|config| config.platform.admit_subscriptions = false);
+        let mut publisher = connect(&addr);
+        change(&context, ChangeRequest::Deploy(HandlerSpec { place: Some(place.into()), ..state_of("N", "grp") }));
+        // The three of the last ten that are no multiple of 7 and whose remainder by 4 is greatest; of equal ones those of the least group.
+        let wanted = |numbers| {
+            let mut all: Vec<(i64, u64)> = last(numbers, 7).into_iter().collect();
+            all.sort_by_key(|(group, number)| (std::cmp::Reverse(number % 4), *group));
+            all.into_iter().take(3).collect::<Vec<_>>()
+        };
+        let sql = |snapshot| {
+            format!("SELECT number, grp FROM N {snapshot} WHERE number % 7 <> 0 ORDER BY number % 4 DESC LIMIT 3")
+        };
+        let mut readers = Vec::new();
+        for step in 0..20 {
+            publish(&mut publisher, step * 500, (step + 1) * 500);
+            if step % 4 == 1 {
+                let sql = sql("SNAPSHOT THEN CHANGES");
+                let reader = Subscriber::builder(&addr).transport(way).sql(&sql).connect().unwrap();
+                readers.push(std::thread::spawn(move || {
+                    let mut reader = reader;
+                    table(&mut reader)
+                }));
+            }
+            if step == 10 {
+                let moved = PLACES.into_iter().find(|other| *other != place).map(str::to_owned);
+                let moved = ChangeRequest::Move { handler: STATE.into(), place: moved };
+                let state = StateSpec { key: vec!["grp".into()], max_keys: Some(50), ..StateSpec::default() };
+                for change in [moved, ChangeRequest::Swap(HandlerSpec::of_state("N", state))] {
+                    // Where the other context has no time for it, it stays.
+                    if let Err(plan) = context.manager().change(change, false).unwrap() {
+                        assert!(plan.refusals.iter().all(|refusal| refusal.contains(" ms/s at ")), "{plan:?}");
+                    }
+                }
+            }
+        }
+        publisher.finish().unwrap();
+        for reader in readers {
+            let table = reader.join().unwrap();
+            assert_eq!(table.numbers, wanted(10_000).into_iter().collect(), "{place} {way:?}");
+        }
+        // In order, and no more than that.
+        let mut once = Subscriber::builder(&addr).transport(way).sql(sql("SNAPSHOT")).connect().unwrap();
+        let numbers: Vec<u64> = wanted(10_000).into_iter().map(|(_, number)| number).collect();
+        assert_eq!(collect(&mut once), numbers, "{place} {way:?}");
+        context.stop().unwrap();
+    }
+}
+
+#[test]
+fn rows_in_order_have_room_or_are_refused_and_where_it_ends_the_subscriber_learns_why() {
+    let (context, addr) = start(|config| config.platform.max_query_state_bytes = 250 << 20);
+    let mut publisher = connect(&addr);
+    let state =
+        |max_bytes| StateSpec { key: vec!["number".into()], max_bytes: Some(max_bytes), ..StateSpec::default() };
+    change(&context, ChangeRequest::Deploy(HandlerSpec::of_state("N", state(100 << 20))));
+    publish(&mut publisher, 0, 100);
+    publisher.flush().unwrap();
+    until(&context, STATE, |info| info.taken == 100);
+    let sql = "SELECT number, grp FROM N SNAPSHOT THEN CHANGES ORDER BY number LIMIT 3";
+    let connect = |sql: &str| Subscriber::builder(&addr).sql(sql).connect();
+    let first = connect(sql).unwrap();
+    let refused = connect(sql).unwrap_err().to_string();
+    assert!(refused.contains("may take 104857600 bytes") && refused.contains("max_query_state_bytes"), "{refused}");
+    // Without changes only the first are kept.
+    assert_eq!(collect(&mut connect("SELECT number FROM N SNAPSHOT ORDER BY number DESC LIMIT 2").unwrap()), [99, 98]);
+    drop(first);
+    let since = Instant::now();
+    while let Err(why) = connect(sql) {
+        assert!(since.elapsed() < PATIENCE, "{why}");
+        std::thread::yield_now();
+    }
+    change(&context, ChangeRequest::Swap(HandlerSpec::of_state("N", state(1 << 16))));
+    let long = "SELECT number, grp FROM N SNAPSHOT THEN CHANGES ORDER BY repeat('x', 4000) || number::text LIMIT 3";
+    let mut long = connect(long).unwrap();
+    let (mut why, mut has_ended) = (None, false);
+    while !has_ended {
+        match long.next_event(Some(PATIENCE)).unwrap().expect("something comes") {
+            Event::Unreadable { message } => why = Some(message),
+            Event::StreamEnded { finished, .. } => has_ended = !finished,
+            Event::Records(records) => assert_eq!(records.iter().count(), 0, "there is no room for all that is there"),
+            _ => {}
+        }
+    }
+    let why = why.expect("a reason");
+    assert!(why.contains("65536 bytes") && why.contains("--max-bytes"), "{why}");
+    context.stop().unwrap();
+}
+
+#[test]
 fn bounds_of_a_state_hold_and_can_be_changed_while_it_is_kept() {
     let (context, addr) = start(|_| {});
     let mut publisher = connect(&addr);
