@@ -81,7 +81,7 @@ pub use error::{Excerpt, Position, QueryError};
 pub use expr::{ArithmeticOp, Call, CompareOp, Constant, Expr, Like, Node, Parameter};
 pub use function::{FUNCTIONS, Function, Kind};
 pub use interpret::{EvalError, Interpreter, MAX_MADE_TEXT_BYTES};
-pub use parse::{MAX_OPERATORS, MAX_SQL_BYTES, Select, Snapshot, parse, parse_subscription};
+pub use parse::{MAX_OPERATORS, MAX_SQL_BYTES, Select, Snapshot, SortDirection, parse, parse_subscription};
 pub use print::SqlText;
 pub use program::{Explain, ExplainedField, Output, Program, Projection};
 pub use slow::{ClausePart, MaxRate, SlowPolicy};
@@ -91,5 +91,5 @@ pub use stateful::{
     DerivedTime, IntervalJoin, JoinKind, KeyedState, LatestByKey, MAX_STATE_BYTES, MAX_WINDOWS, Operator, Port, Query,
     RowTime, Stage, StageInput, StatefulProgram, StatefulQuery, StreamSource, Window, parse_query,
 };
-pub use top_n::{MAX_LIMIT, MAX_ORDERED_ROW_BYTES, SortDirection, TopN, TopNProgram};
+pub use top_n::{MAX_LIMIT, MAX_ORDERED_ROW_BYTES, TopN, TopNProgram};
 pub use view::View;

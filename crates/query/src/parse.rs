@@ -17,8 +17,7 @@ use crate::bind;
 use crate::error::{Position, QueryError};
 use crate::program::Program;
 use crate::stateful::KeyedState;
-use crate::tokens::{self, DIALECT, Form, POSSIBLE_WITH_STATE, is_word, sentence};
-use crate::top_n::{self, ReadOrder};
+use crate::tokens::{self, DIALECT, Form, ORDERS, POSSIBLE_WITH_STATE, is_word, sentence};
 use crossdock_format::{Format, MAX_NESTING};
 
 pub(crate) use crate::tokens::POSSIBLE;
@@ -105,6 +104,30 @@ pub enum Snapshot {
 pub(crate) struct ReadSnapshot {
     pub(crate) snapshot: Snapshot,
     pub(crate) at: Option<Position>,
+}
+
+/// `ORDER BY`, as it was read.
+#[derive(Debug)]
+pub(crate) struct ReadOrder {
+    pub(crate) by: Vec<ReadOrderItem>,
+    pub(crate) at: Option<Position>,
+}
+
+/// An expression of it.
+#[derive(Debug)]
+pub(crate) struct ReadOrderItem {
+    pub(crate) expr: ast::Expr,
+    pub(crate) at: Option<Position>,
+    pub(crate) direction: SortDirection,
+}
+
+/// How the values of one expression are put in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SortDirection {
+    /// The greatest comes first.
+    pub descending: bool,
+    /// Nulls come first rather than last.
+    pub nulls_first: bool,
 }
 
 /// A part's syntax trees and its text.
@@ -588,7 +611,7 @@ impl Reader {
             && (self.form == Form::Plain || !is_of_state(*keyword))
         {
             let is_of_order = matches!(keyword, Keyword::ORDER | Keyword::LIMIT | Keyword::OFFSET | Keyword::FETCH);
-            let possible = if is_of_order { top_n::ORDERS } else { self.possible() };
+            let possible = if is_of_order { ORDERS } else { self.possible() };
             return QueryError::new(refused, self.here()).hint(possible);
         }
         match (&found.token, clause) {

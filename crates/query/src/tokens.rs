@@ -20,6 +20,10 @@ pub(crate) const POSSIBLE_WITH_STATE: &str = "possible is: [WITH name AS (query)
      [[ASOF] [LEFT | FULL] JOIN stream ON condition] [WHERE condition] [GROUP BY columns and a window] [HAVING condition] \
      [LATENESS INTERVAL '5 seconds'] [UNION ALL query]";
 
+/// The form of a query that puts rows in order; ends every message about another.
+pub(crate) const ORDERS: &str = "possible is: SELECT columns FROM stream SNAPSHOT [THEN CHANGES [DELTA]] [WHERE condition] \
+     ORDER BY expression [ASC | DESC] [NULLS FIRST | NULLS LAST], ... LIMIT n";
+
 /// The forms of a query.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {

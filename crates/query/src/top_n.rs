@@ -11,9 +11,10 @@ use sqlparser::ast;
 
 use crate::error::{Position, QueryError};
 use crate::expr::{Expr, Node};
-use crate::parse::{Clauses, Item, Parsed, Reader, Select, Snapshot};
+use crate::parse::{Clauses, Item, Parsed, ReadOrder, ReadOrderItem, Reader, Select, Snapshot, SortDirection};
 use crate::program::{Output, Program, Projection, reads};
 use crate::snapshot::{fields_of, natural};
+use crate::tokens::ORDERS;
 
 /// The most rows of `LIMIT`.
 pub const MAX_LIMIT: u32 = 1000;
@@ -21,33 +22,6 @@ pub const MAX_LIMIT: u32 = 1000;
 pub const MAX_ORDERED_ROW_BYTES: usize = 8 << 10;
 /// The most expressions of `ORDER BY`.
 const MAX_ORDER: usize = 32;
-/// The form; ends every message about another.
-pub(crate) const ORDERS: &str = "possible is: SELECT columns FROM stream SNAPSHOT [THEN CHANGES [DELTA]] [WHERE condition] \
-     ORDER BY expression [ASC | DESC] [NULLS FIRST | NULLS LAST], ... LIMIT n";
-
-/// `ORDER BY`, as it was read.
-#[derive(Debug)]
-pub(crate) struct ReadOrder {
-    by: Vec<ReadOrderItem>,
-    at: Option<Position>,
-}
-
-#[derive(Debug)]
-struct ReadOrderItem {
-    expr: ast::Expr,
-    at: Option<Position>,
-    direction: SortDirection,
-}
-
-/// How the values of one expression are put in order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SortDirection {
-    /// The greatest comes first.
-    pub descending: bool,
-    /// Nulls come first rather than last.
-    pub nulls_first: bool,
-}
-
 /// The rows of a query with `ORDER BY` and `LIMIT`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TopN {

@@ -61,6 +61,16 @@ fn in_duckdb(sql: &str) -> String {
     sql.replace("TUMBLE(time_hour, INTERVAL '1 hour')", "time_hour")
 }
 
+/// Waits until the state of the carriers has the flights of all days.
+fn wait_for_carriers(place: &Sandbox) {
+    let flights = std::fs::read_to_string(place.path("flights.csv")).unwrap();
+    let day = |row: &str| Some((row.split(',').nth(9)?.to_owned(), row.rsplit(',').next()?.get(..10)?.to_owned()));
+    let days: BTreeSet<_> = flights.lines().skip(1).map(|row| day(row).unwrap()).collect();
+    let has_all =
+        |handler: &serde_json::Value| handler["name"] == "state of carriers" && handler["taken"] == days.len();
+    place.wait_for("handlers", |list| list.iter().any(has_all));
+}
+
 /// Runs the queries of the demo, each with the number of its rows, over the published files, and compares the rows with DuckDB's.
 #[expect(clippy::print_stdout, reason = "a test that is skipped says why")]
 fn compare_with_duckdb(queries: &[(&str, u64)]) {
@@ -115,12 +125,7 @@ fn compare_with_duckdb(queries: &[(&str, u64)]) {
     for subscriber in subscribers {
         subscriber.end_by_itself().with_code(0);
     }
-    let flights = std::fs::read_to_string(place.path("flights.csv")).unwrap();
-    let day = |row: &str| Some((row.split(',').nth(9)?.to_owned(), row.rsplit(',').next()?.get(..10)?.to_owned()));
-    let days: BTreeSet<_> = flights.lines().skip(1).map(|row| day(row).unwrap()).collect();
-    let has_all =
-        |handler: &serde_json::Value| handler["name"] == "state of carriers" && handler["taken"] == days.len();
-    place.wait_for("handlers", |list| list.iter().any(has_all));
+    wait_for_carriers(&place);
     for (number, (sql, _)) in queries.iter().enumerate().filter(|(_, (sql, _))| in_the_end(sql)) {
         let sql = sql.replace(" THEN CHANGES", "");
         place.run(["subscribe", &sql, "--to", &format!("{number}.csv")]).with_code(0);
