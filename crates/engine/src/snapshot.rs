@@ -302,7 +302,7 @@ impl SnapshotHandler {
             note(error, &program.enter, &top.row, counters, errors);
             return None;
         }
-        Some(top.insert())
+        top.insert()
     }
 
     /// Gives the first rows: the walk has come to all.
@@ -530,6 +530,8 @@ impl Handler for SnapshotHandler {
 
     fn lose(&mut self) {
         self.phase = Phase::Lost;
+        self.top.iter_mut().for_each(|top| top.clear());
+        (self.has_before, self.before) = (false, Vec::new());
     }
 
     fn state_kind(&self) -> Option<&str> {

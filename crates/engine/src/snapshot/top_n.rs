@@ -21,6 +21,8 @@ pub(super) struct TopN {
     keep: RowPlan,
     order: RowPlan,
     ranked: Ranked,
+    /// There was no room for a row.
+    is_full: bool,
     /// The order of a row as bytes: its values of `ORDER BY`, then its key.
     key: Vec<u8>,
     /// The kept columns of the row that is to be put in.
@@ -34,7 +36,8 @@ impl TopN {
         TopN {
             keep: plan_of(&program.keep),
             order: plan_of(&program.order),
-            ranked: Ranked::default(),
+            ranked: Ranked::bounded(program.max_bytes),
+            is_full: false,
             key: Vec::new(),
             row: Vec::new(),
             gone: Vec::new(),
@@ -54,7 +57,7 @@ impl TopN {
 
     /// Whether the rows take more than they may.
     pub(super) fn is_too_large(&self) -> bool {
-        self.used() > self.program.max_bytes
+        self.is_full || self.used() > self.program.max_bytes
     }
 
     /// Takes all rows out.
@@ -69,7 +72,7 @@ impl TopN {
 
     /// Lets all rows go.
     pub(super) fn clear(&mut self) {
-        self.ranked = Ranked::default();
+        (self.ranked, self.is_full) = (Ranked::bounded(self.program.max_bytes), false);
     }
 
     /// The row behind this number of others.
@@ -93,10 +96,12 @@ impl TopN {
         if self.row.len() + self.key.len() > MAX_ORDERED_ROW_BYTES { Err(EvalError::RecordTooLong) } else { Ok(()) }
     }
 
-    /// Puts in what was read last; its rank.
-    pub(super) fn insert(&mut self) -> usize {
+    /// Puts in what was read last; its rank, if there was room for it.
+    pub(super) fn insert(&mut self) -> Option<usize> {
         let most = self.limit();
-        self.ranked.insert(&self.key, &self.row, most)
+        let rank = self.ranked.insert(&self.key, &self.row, most);
+        self.is_full |= rank.is_none();
+        rank
     }
 
     /// Keeps no more than the first rows.

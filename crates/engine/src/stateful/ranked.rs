@@ -21,6 +21,13 @@ pub(crate) struct Ranked {
 }
 
 impl Ranked {
+    /// Without rows; with room for about as many bytes of them.
+    pub(crate) fn bounded(max_bytes: usize) -> Ranked {
+        let mut ranked = Ranked::default();
+        ranked.arena.bound(max_bytes);
+        ranked
+    }
+
     /// How many rows there are.
     pub(crate) fn len(&self) -> usize {
         self.rows
@@ -32,15 +39,15 @@ impl Ranked {
     }
 
     /// Puts a row in, in the place of the one of this key if it is there. Returns how many stand before it, or `most` if those are
-    /// more.
-    pub(crate) fn insert(&mut self, key: &[u8], row: &[u8], most: usize) -> usize {
-        let block = self.put(key, row);
+    /// more; nothing if there is no room for it.
+    pub(crate) fn insert(&mut self, key: &[u8], row: &[u8], most: usize) -> Option<usize> {
+        let block = self.put(key, row)?;
         let (piece, place) = match self.find(key) {
             (piece, Ok(place)) => {
                 let there = self.pieces.get_mut(piece).and_then(|blocks| blocks.get_mut(place));
                 let before = there.map(|there| std::mem::replace(there, block)).unwrap_or_default();
                 self.arena.free(before);
-                return self.rank(piece, place, most);
+                return Some(self.rank(piece, place, most));
             }
             // Behind all others.
             (piece, Err(_)) if piece == self.pieces.len() => {
@@ -59,10 +66,10 @@ impl Ranked {
             let behind = blocks.split_off(PIECE_ROWS / 2);
             self.pieces.insert(piece + 1, behind);
             if place >= PIECE_ROWS / 2 {
-                return self.rank(piece + 1, place - PIECE_ROWS / 2, most);
+                return Some(self.rank(piece + 1, place - PIECE_ROWS / 2, most));
             }
         }
-        self.rank(piece, place, most)
+        Some(self.rank(piece, place, most))
     }
 
     /// Takes the row of this key out, into `row`. Returns how many stand before it, or `most` if those are more; nothing if there is
@@ -97,7 +104,7 @@ impl Ranked {
         None
     }
 
-    /// Takes a block out of its piece, which joins the next one where both are short.
+    /// Takes a block out of its piece, which joins one beside it where both are short: so two pieces beside each other are never so.
     fn take(&mut self, piece: usize, place: usize) -> Block {
         let block = self.pieces[piece].remove(place);
         self.rows -= 1;
@@ -107,6 +114,9 @@ impl Ranked {
         } else if next > 0 && len + next <= PIECE_ROWS / 2 {
             let behind = self.pieces.remove(piece + 1);
             self.pieces[piece].extend_from_slice(&behind);
+        } else if piece > 0 && self.pieces[piece - 1].len() + len <= PIECE_ROWS / 2 {
+            let behind = self.pieces.remove(piece);
+            self.pieces[piece - 1].extend_from_slice(&behind);
         }
         block
     }
@@ -130,16 +140,15 @@ impl Ranked {
         rank.min(most)
     }
 
-    fn put(&mut self, key: &[u8], row: &[u8]) -> Block {
+    fn put(&mut self, key: &[u8], row: &[u8]) -> Option<Block> {
         let block = self.arena.alloc(row.len() + key.len() + LENGTH_BYTES);
-        if let Some(bytes) = self.arena.get_mut(block) {
-            let (of_row, rest) = bytes.split_at_mut(row.len());
-            let (of_key, of_length) = rest.split_at_mut(key.len());
-            of_row.copy_from_slice(row);
-            of_key.copy_from_slice(key);
-            of_length.copy_from_slice(&(row.len() as u32).to_le_bytes());
-        }
-        block
+        // An empty block where there is no room.
+        let (of_row, rest) = self.arena.get_mut(block)?.split_at_mut_checked(row.len())?;
+        let (of_key, of_length) = rest.split_at_mut_checked(key.len())?;
+        of_row.copy_from_slice(row);
+        of_key.copy_from_slice(key);
+        of_length.first_chunk_mut::<LENGTH_BYTES>()?.copy_from_slice(&(row.len() as u32).to_le_bytes());
+        Some(block)
     }
 
     fn parts(&self, block: Block) -> (&[u8], &[u8]) {
@@ -175,7 +184,7 @@ mod tests {
                 let rank = model.range(..key.clone()).count().min(most);
                 if inserts {
                     let row = vec![number as u8; length];
-                    prop_assert_eq!(ranked.insert(&key, &row, most), rank);
+                    prop_assert_eq!(ranked.insert(&key, &row, most), Some(rank));
                     model.insert(key, row);
                 } else {
                     let there = model.remove(&key);
@@ -187,6 +196,8 @@ mod tests {
             let rows: Vec<&[u8]> = (0..).map_while(|rank| ranked.at(rank)).collect();
             prop_assert_eq!(rows, model.values().map(Vec::as_slice).collect::<Vec<_>>());
             prop_assert!(ranked.pieces.iter().all(|blocks| !blocks.is_empty() && blocks.len() <= PIECE_ROWS));
+            let short = |two: &[Vec<Block>]| two[0].len() + two[1].len() <= PIECE_ROWS / 2;
+            prop_assert!(!ranked.pieces.windows(2).any(short));
             while ranked.len() > 0 {
                 ranked.remove_last();
             }

@@ -394,7 +394,7 @@ impl Graph {
             node.spill.format = rows.format;
             let sent = egress.resend(key, &rows, &mut node.spill);
             node.note_sent(&sent);
-            return Some(SessionStep::Ran(key));
+            return Some(self.own_end(id, key).unwrap_or(SessionStep::Ran(key)));
         }
         let (input, item, done) = node.take_next()?;
         let batch = match item {
@@ -486,7 +486,8 @@ impl Graph {
     /// The end of what a subscriber gets of a state, or that of its stream which has waited until all was there.
     fn own_end(&mut self, id: NodeId, key: usize) -> Option<SessionStep> {
         let node = self.present_node_mut(id)?;
-        if !node.session()?.reads_state {
+        // The end comes behind all rows.
+        if !node.session()?.reads_state || !node.spill.is_empty() {
             return None;
         }
         let reader = node.state_reader()?;
@@ -505,9 +506,13 @@ impl Graph {
 }
 
 impl Node {
-    /// The handler that knows how far a subscriber has come with a state: of several the one that ran last.
+    /// The handler that knows how far a subscriber has come with a state: of several the one that ran last. Before any has, all know
+    /// the same; an instance for a format that its query does not fit has none.
     fn state_reader(&self) -> Option<&(dyn Handler + 'static)> {
-        self.instances.get(self.state_holder().unwrap_or(0))?.handler.as_deref()
+        let shares = |at: &usize| self.instances.get(*at).is_some_and(Instance::shares_state);
+        let at =
+            self.state_holder().filter(shares).or_else(|| self.instances.iter().position(Instance::shares_state))?;
+        self.instances.get(at)?.handler.as_deref()
     }
 
     /// Counts what joined its session's queue, and what did not.

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 impl Instance {
     /// Whether its handler shares its state with those of the node's other instances.
-    fn shares_state(&self) -> bool {
+    pub(super) fn shares_state(&self) -> bool {
         self.handler.as_ref().is_some_and(|handler| handler.shares_state())
     }
 }
