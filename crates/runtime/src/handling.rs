@@ -4,7 +4,7 @@
 use crate::clock::TurnClock;
 use crate::context::Context;
 use crate::counters::DropReason;
-use crate::graph::session::StateLoss;
+use crate::graph::node::StateLoss;
 use crate::managers::state_spec::stream_of_state;
 use crate::streams::StreamFacts;
 

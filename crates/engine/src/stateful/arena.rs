@@ -75,8 +75,8 @@ impl Arena {
         self.used
     }
 
-    /// Takes no more memory than blocks of so many bytes need together with what is free between them: twice that, and
-    /// [`MOST_LOOSE`] bytes. What it has already stays.
+    /// Takes no more memory than blocks of that many bytes need together with the free ones between them: twice that, and
+    /// [`MOST_LOOSE`] bytes. Memory that it has already stays.
     pub(super) fn bound(&mut self, bytes: usize) {
         self.most = (bytes.saturating_add(MOST_LOOSE).saturating_mul(2) / UNIT).min(MOST_UNITS);
     }

@@ -161,7 +161,7 @@ impl Latest {
     }
 
     /// Whether it has more than one of its bounds allows: in bytes that of its rows and keys, since the memory that they leave
-    /// free comes back only by and by. The arena takes no more of that than it needs.
+    /// free comes back only by and by. The arena has a bound for that itself.
     #[inline]
     fn is_past_a_bound(&self) -> bool {
         self.keys.len() > self.max_keys || self.arena.live() + self.keys.len() * KEY_BYTES > self.max_bytes

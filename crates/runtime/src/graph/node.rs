@@ -6,7 +6,6 @@ use crate::graph::bounds::{MOST_LONG, is_long};
 use crate::graph::due::Due;
 use crate::graph::edge::{Item, Publishers, Queued};
 use crate::graph::gauges::{Loss, NodeGauges};
-use crate::graph::session::StateLoss;
 use crate::graph::slow::Slow;
 use crate::graph::spill::Spill;
 use crossdock_engine::Handler;
@@ -293,6 +292,18 @@ pub(crate) enum Event {
     Unroutable { key: usize, format: u64 },
     /// Records were lost that have not come to its node.
     Lost { key: usize },
+}
+
+/// Why the state of a stream is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum StateLoss {
+    /// The stream has no key any more.
+    Withdrawn,
+    /// Its handler has failed, and is not restarted.
+    Failed,
+    /// Another one has begun in its place.
+    #[default]
+    Anew,
 }
 
 /// The part of a node in its session.

@@ -8,7 +8,9 @@ use crate::graph::bounds::session_limit;
 use crate::graph::build::Workspace;
 use crate::graph::edge::{Item, Publishers, Queued};
 use crate::graph::gauges::{Loss, NodeGauges};
-use crate::graph::node::{Condition, Destination, Instance, Node, RunTime, SchedulingPolicy, SessionEnd, Turn};
+use crate::graph::node::{
+    Condition, Destination, Instance, Node, RunTime, SchedulingPolicy, SessionEnd, StateLoss, Turn,
+};
 use crate::graph::port::Port;
 use crate::graph::run::{Outcome, process};
 use crate::graph::serve::Graph;
@@ -96,18 +98,6 @@ pub(crate) enum SessionStep {
         lost: u64,
         has_failed: bool,
     },
-}
-
-/// Why the state of a stream is gone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum StateLoss {
-    /// The stream has no key any more.
-    Withdrawn,
-    /// Its handler has failed, and is not restarted.
-    Failed,
-    /// Another one has begun in its place.
-    #[default]
-    Anew,
 }
 
 impl Graph {

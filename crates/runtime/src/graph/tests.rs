@@ -5,9 +5,9 @@
 use super::*;
 use crate::graph::build::Workspace;
 use crate::graph::change::signal_queue;
-use crate::graph::node::{Instance, Node, RunTime, SchedulingPolicy};
+use crate::graph::node::{Instance, Node, RunTime, SchedulingPolicy, StateLoss};
 use crate::graph::run::Outcome;
-use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep, StateLoss};
+use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
 use crate::graph::spill::{MAX_SPILL_BYTES, Spill};
 use crate::platform::overlay::{Changed, EdgeCounts, Edit, NotChanged, Overlay, Port, Waiting};
 use crossdock_engine::{Handler, HandlerCounters, HandlerState, Sink, Verdict};

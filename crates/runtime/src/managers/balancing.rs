@@ -4,7 +4,7 @@
 
 use crate::admission::{ALWAYS_PERCENT, RoomReport};
 use crate::graph::gauges::Loss;
-use crate::graph::session::StateLoss;
+use crate::graph::node::StateLoss;
 use crate::managers::change::checked;
 use crate::managers::deployed::{KnownStream, Status};
 use crate::managers::rule;

@@ -2,7 +2,7 @@
 //! with `SNAPSHOT` take. The handler has orders: how many there are, and to walk over its rows for each that comes.
 
 use crate::elsewhere::Elsewhere;
-use crate::graph::session::StateLoss;
+use crate::graph::node::StateLoss;
 use crate::managers::Managers;
 use crate::managers::deployed::{Decided, Status};
 use crate::managers::request::{ControlRequest, StateRead};

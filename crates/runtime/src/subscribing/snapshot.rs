@@ -5,7 +5,7 @@ use crate::access::{Access, Caller};
 use crate::catalog::Snapshot;
 use crate::context::Context;
 use crate::elsewhere::Elsewhere;
-use crate::graph::session::StateLoss;
+use crate::graph::node::StateLoss;
 use crate::managers::request::{ControlRequest, StateRead};
 use crate::managers::state_spec::{WITHOUT, no_state, stream_of_state};
 use crate::pending::Pending;

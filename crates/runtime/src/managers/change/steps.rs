@@ -5,7 +5,7 @@ use super::{Carried, Failed, PlanStep, instance_of, instances, instances_of, par
 use crate::graph::bounds::TooManyQueues;
 use crate::graph::change::NewValues;
 use crate::graph::node::Node;
-use crate::graph::session::StateLoss;
+use crate::graph::node::StateLoss;
 use crate::graph::{ContextIndex, NodeId};
 use crate::managers::deployed::{
     Compiled, CompiledEntry, Decided, Deployed, Entry, KnownStream, Status, awaited, decided, program, with_margin,
