@@ -8,6 +8,8 @@
 //! is a black hole for them (RFC 8899, 4.3): the size falls to one that nearly every path takes, and the search begins anew. Packets
 //! that were numbered before go in parts from then on ([`crate::parts`]).
 
+use std::io::IoSlice;
+
 /// The size to which a search falls back, in bytes: what RFC 8899, 5.1.2, and RFC 9000, 14 presume of every path.
 pub const BASE_BYTES: usize = 1200;
 /// A search ends where what is left of it is so short, in bytes.
@@ -22,11 +24,23 @@ const RAISE_NS: u64 = 60_000_000_000;
 /// The zeros of a probe.
 static ZEROS: [u8; 4096] = [0; 4096];
 /// Slices of padding that a probe has at most.
-pub const MAX_PADDING: usize = (crate::packer::MAX_SUPER_BYTES - crate::header::HEADER_BYTES).div_ceil(ZEROS.len());
+const MAX_PADDING: usize = (crate::packer::MAX_SUPER_BYTES - crate::header::HEADER_BYTES).div_ceil(ZEROS.len());
 
 /// `bytes` bytes of padding, slice by slice.
-pub fn padding(bytes: usize) -> impl Iterator<Item = &'static [u8]> {
+fn padding(bytes: usize) -> impl Iterator<Item = &'static [u8]> {
     (0..bytes).step_by(ZEROS.len()).map(move |from| &ZEROS[..(bytes - from).min(ZEROS.len())])
+}
+
+/// The slices of a probe of `bytes` bytes in all behind its header, and how many of them it has.
+pub fn probe(header: &[u8], bytes: usize) -> ([IoSlice<'_>; 1 + MAX_PADDING], usize) {
+    let mut slices = [IoSlice::new(&[]); 1 + MAX_PADDING];
+    slices[0] = IoSlice::new(header);
+    let mut count = 1;
+    for (slice, zeros) in slices[1..].iter_mut().zip(padding(bytes.saturating_sub(header.len()))) {
+        *slice = IoSlice::new(zeros);
+        count += 1;
+    }
+    (slices, count)
 }
 
 /// A probe to send: a packet of this length, with that number.

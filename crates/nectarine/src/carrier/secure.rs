@@ -3,7 +3,7 @@
 use crate::settings::{Clients, Keys};
 use crossdock_device::{Device, DeviceCounters, Frame, SealedSender, Sent, UdpDevice};
 use crossdock_mailbox::Pool;
-use crossdock_transport::mtu::{MAX_PADDING, padding};
+use crossdock_transport::mtu::probe;
 use crossdock_transport::parts::Splitter;
 use crossdock_transport::secure::envelope::Envelope;
 use crossdock_transport::secure::{
@@ -141,13 +141,7 @@ impl SecureDevice {
     /// # Errors
     /// The network's: the interface takes no packet of that length.
     pub(super) fn send_probe(&mut self, to: SocketAddr, header: &[u8], bytes: usize) -> io::Result<Sent> {
-        let mut slices = [IoSlice::new(&[]); 1 + MAX_PADDING];
-        slices[0] = IoSlice::new(header);
-        let mut count = 1;
-        for zeros in padding(bytes - header.len()) {
-            slices[count] = IoSlice::new(zeros);
-            count += 1;
-        }
+        let (slices, count) = probe(header, bytes);
         self.send(to, &slices[..count], bytes)
     }
 

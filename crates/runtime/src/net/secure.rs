@@ -7,7 +7,7 @@ use crate::counters::DropReason;
 use crate::io::{IoPlace, Received};
 use crossdock_device::{Device, DeviceCounters, Frame, SealedSender, Sent};
 use crossdock_mailbox::Pool;
-use crossdock_transport::mtu::{MAX_PADDING, padding};
+use crossdock_transport::mtu::probe;
 use crossdock_transport::parts::Splitter;
 use crossdock_transport::secure::{
     Arrival, AuthorizedKeys, KEY_BYTES, KeyLimits, OVERHEAD_BYTES, Opened, PublicKey, Rejection, Reply, Responder,
@@ -115,13 +115,7 @@ impl SecureDevice {
     /// # Errors
     /// The network's: the interface takes no packet of that length.
     pub(super) fn send_probe(&mut self, to: SocketAddr, header: &[u8], bytes: usize) -> io::Result<Sent> {
-        let mut slices = [IoSlice::new(&[]); 1 + MAX_PADDING];
-        slices[0] = IoSlice::new(header);
-        let mut count = 1;
-        for zeros in padding(bytes - header.len()) {
-            slices[count] = IoSlice::new(zeros);
-            count += 1;
-        }
+        let (slices, count) = probe(header, bytes);
         self.send(to, &slices[..count], bytes)
     }
 
