@@ -549,6 +549,19 @@ fn resolve(reader: &str, writer: &str, datum: &[u8]) -> Result<String, EncodingE
 }
 
 #[test]
+fn data_without_bytes_are_refused_both_ways() {
+    let empty = schema(r#"{"name":"nothing","type":{"type":"fixed","name":"F","size":0}}"#);
+    let format = empty.format().unwrap();
+    let mut decoder = AvroDecoder::new(&format, &EncodingOptions::default(), Some(&empty)).unwrap();
+    let record = decoder.decode(&[]).expect("one by itself can be read").to_vec();
+    let error = decoder.next_record(&mut &b"\x02"[..]).unwrap_err();
+    assert!(error.to_string().contains("have no bytes") && !error.is_item(), "{error}");
+    let mut encoder = AvroEncoder::new(&format, &EncodingOptions::default(), Some(&empty)).unwrap();
+    let error = encoder.record(&Record::check(&format, &record).unwrap(), &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("have no bytes"), "{error}");
+}
+
+#[test]
 fn defaults_are_written_so_that_the_library_reads_them() {
     let text = "kept i32\nside enum u8 { BUY = 66; SELL = 83 } default SELL\nodd enum u8 { \"a b\" = 3; c = 4 } default c\n\
                 at timestamp default 1970-01-01T00:00:01.5Z\nfare decimal(4, scale 2) default -1.5\n\

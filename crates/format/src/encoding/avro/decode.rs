@@ -2,6 +2,7 @@
 
 use std::io::BufRead;
 
+use super::no_bytes;
 use super::plan::{Absent, Label, Leaf, List, Op, Plan, Purpose, ValuePlan};
 use super::schema::{AvroSchema, AvroType};
 use crate::builder::{ByteRun, Place, RecordBuilder, ValueError, ValueProblem};
@@ -111,6 +112,8 @@ impl Decoder for AvroDecoder {
     fn next_record(&mut self, input: &mut dyn BufRead) -> Result<Option<&[u8]>, EncodingError> {
         let Self { window, table, most } = self;
         let datum = window.next(input, *most, |bytes| match table.datum(bytes) {
+            // Whatever is behind it is not read by such a schema: it would never end.
+            Ok(Datum { bytes: 0, .. }) => Err(no_bytes()),
             Ok(datum) => Ok(Attempt::Done { bytes: datum.bytes, value: datum }),
             Err(Stop::Cut) => Ok(Attempt::Short { at_least: 0 }),
             Err(stop) => Err(stop.explain()),

@@ -1,5 +1,6 @@
 //! Records to datums.
 
+use super::no_bytes;
 use super::plan::{Absent, Label, Leaf, List, Op, Plan, Purpose, ValuePlan};
 use super::schema::{AvroSchema, AvroType};
 use crate::encoding::reader::{push_varint, zigzag};
@@ -206,7 +207,9 @@ impl AvroEncoder {
 impl Encoder for AvroEncoder {
     fn record(&mut self, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), EncodingError> {
         self.records += 1;
-        self.datum(record, out).map_err(|error| error.of_item(self.records))
+        let before = out.len();
+        let written = self.datum(record, out).and_then(|()| if out.len() > before { Ok(()) } else { Err(no_bytes()) });
+        written.map_err(|error| error.of_item(self.records))
     }
 }
 

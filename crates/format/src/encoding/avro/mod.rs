@@ -68,3 +68,12 @@ pub use decode::AvroDecoder;
 pub use encode::AvroEncoder;
 pub use file::{AvroCodec, AvroFileDecoder, AvroFileEncoder};
 pub use schema::AvroSchema;
+
+/// The error of a datum without bytes: data behind each other could not be told apart, nor counted.
+#[cold]
+fn no_bytes() -> super::EncodingError {
+    super::EncodingError::schema(
+        "data of this schema have no bytes (all that it has is null or fixed types of size 0), so their number is lost; \
+         use avro-file, which counts them, or add a field",
+    )
+}
