@@ -44,6 +44,6 @@ pub const SESSION_GRANT_BYTES: usize = 64 << 10;
 pub use batch::{Batch, BatchFull, Slice, Span};
 pub use buffer::{Buffer, BufferId, BufferMut};
 pub use pool::{ClassStats, Pool, PoolConfig, PoolStats};
-pub use segment::HugePages;
+pub use segment::{HugePages, prefer_huge_pages};
 pub use selection::{Progress, Selection};
 pub use shared::{ConditionAddress, DoorbellPage, Reason, SyncAddress, SyncPool};

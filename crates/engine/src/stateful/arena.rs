@@ -1,5 +1,7 @@
 //! Blocks of bytes of any length, in one piece of memory that is used again.
 
+use super::grow;
+
 /// Blocks begin at multiples of this many bytes.
 const UNIT: usize = 16;
 
@@ -143,7 +145,7 @@ impl Arena {
         if is_free {
             self.unlink(start);
         }
-        self.bytes.resize((at + units) * UNIT, 0);
+        grow::resize(&mut self.bytes, (at + units) * UNIT);
         self.ends.resize((at + units).div_ceil(64), 0);
         Some(start)
     }

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use crossdock_format::{FieldType, Format, Record, Value};
 
 use super::arena::{Arena, Block};
+use super::grow;
 use crate::key::of_f64;
 
 /// No entry.
@@ -301,7 +302,7 @@ impl Keys {
                 std::mem::replace(&mut self.vacant, next)
             }
             None => {
-                self.entries.push(entry);
+                grow::push(&mut self.entries, entry);
                 self.entries.len() as u32 - 1
             }
         };
@@ -316,7 +317,7 @@ impl Keys {
     }
 
     fn widen(&mut self) {
-        let mut index = vec![0; self.index.len() * 2].into_boxed_slice();
+        let mut index = grow::zeros(self.index.len() * 2);
         let mask = index.len() - 1;
         for &found in self.index.iter().filter(|found| **found != 0) {
             let mut place = (found >> 32) as usize & mask;

@@ -9,6 +9,8 @@ use crossdock_format::{Format, Record};
 use crossdock_query::LatestByKey;
 
 use super::arena::{Arena, Block};
+use super::gathered::Gathered;
+use super::grow;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys};
 use super::moment::{Budget, Emit, Lost};
 use crate::handler::ParameterValues;
@@ -18,8 +20,6 @@ use crate::snapshot::{StateStep, UNWALKED};
 /// Bytes of the rows that one step of a walk gives, and keys that it looks at: what comes meanwhile waits no longer than that.
 const WALK_BYTES: usize = 32 << 10;
 const WALK_KEYS: u32 = 2048;
-/// Rows that are gathered before they are put in: the memory that each needs comes into the cache while that of the others does.
-const GATHERED: usize = 16;
 /// Keys that one row lets go where a bound has become smaller.
 const MOST_SHED: usize = 64;
 /// The bytes that a key takes besides its row, and besides its own bytes if they are many.
@@ -52,18 +52,9 @@ pub(super) struct Latest {
     /// A row of no key, for marks.
     blank: Vec<u8>,
     key: Vec<u8>,
-    gathered: Gathered,
+    /// With the time at which they came.
+    gathered: Gathered<i64>,
     pub(super) lost: Lost,
-}
-
-/// Rows that have come and are not put in yet. None are left when the handler has run.
-#[derive(Debug, Default)]
-struct Gathered {
-    rows: Vec<u8>,
-    keys: Vec<u8>,
-    /// For each row where it ends, where its key ends, the key's hash, and the number of the key that it may be.
-    ends: Vec<(usize, usize, u32, Option<u32>)>,
-    now: i64,
 }
 
 /// The last row of a key; an empty one where there is no key of this number.
@@ -172,14 +163,7 @@ impl Latest {
     pub(super) fn take(&mut self, row: &[u8], now: i64, emit: Emit<'_>) {
         let mut key = std::mem::take(&mut self.key);
         self.columns.read(&Record::assume_checked(&self.format, row), &mut key);
-        let hash = self.keys.hash(&key);
-        let found = self.keys.glance(hash);
-        let Gathered { rows, keys, ends, now: of_all } = &mut self.gathered;
-        rows.extend_from_slice(row);
-        keys.extend_from_slice(&key);
-        ends.push((rows.len(), keys.len(), hash, found));
-        *of_all = now;
-        let are_many = ends.len() >= GATHERED;
+        let are_many = self.gathered.push(row, &key, &self.keys, now);
         self.key = key;
         if are_many {
             self.settle(emit);
@@ -188,27 +172,18 @@ impl Latest {
 
     /// Puts the rows in that were gathered.
     pub(super) fn settle(&mut self, emit: Emit<'_>) {
-        if self.gathered.ends.is_empty() {
+        if self.gathered.is_empty() {
             return;
         }
         self.look_up();
         let mut gathered = std::mem::take(&mut self.gathered);
-        let (mut row_from, mut key_from) = (0, 0);
-        for (row_end, key_end, hash, _) in gathered.ends.drain(..) {
-            let (row, key) = (gathered.rows.get(row_from..row_end), gathered.keys.get(key_from..key_end));
-            (row_from, key_from) = (row_end, key_end);
-            if let (Some(row), Some(key)) = (row, key) {
-                self.put((row, key, hash), gathered.now, emit);
-            }
-        }
-        gathered.rows.clear();
-        gathered.keys.clear();
+        gathered.drain(|row, key, hash, now| self.put((row, key, hash), now, emit));
         self.gathered = gathered;
     }
 
     /// Looks at all that the gathered rows will need, step by step for all of them.
     fn look_up(&self) {
-        let known = || self.gathered.ends.iter().filter_map(|(.., found)| *found);
+        let known = || self.gathered.known();
         let mut sum = 0;
         for number in known() {
             let (older, newer) = self.keys.neighbours(number).unwrap_or_default();
@@ -233,7 +208,7 @@ impl Latest {
         let Some((number, is_new)) = self.enter(key, hash, emit) else { return };
         let at = number as usize;
         if self.kept.len() <= at {
-            self.kept.resize(at + 1, Kept::default());
+            grow::resize(&mut self.kept, at + 1);
         }
         let Some(&before) = self.kept.get(at) else { return };
         let born = if is_new { self.walk_number } else { before.born };

@@ -22,6 +22,8 @@ mod arena;
 mod asof;
 mod cell;
 mod distinct;
+mod gathered;
+mod grow;
 mod join;
 mod keys;
 mod latest;

@@ -128,8 +128,10 @@ impl Operator {
 
     /// Puts the rows in that were gathered.
     pub(super) fn settle(&mut self, emit: Emit<'_>) {
-        if let Operator::Latest(latest) = self {
-            latest.settle(emit);
+        match self {
+            Operator::Windows(windows) => windows.settle(emit),
+            Operator::Latest(latest) => latest.settle(emit),
+            Operator::Union | Operator::Join(_) | Operator::Asof(_) => {}
         }
     }
 

@@ -232,9 +232,7 @@ impl State {
                 self.walk(thens).settle(number, flow);
             }
         }
-        if self.used() > self.max_bytes {
-            self.shed();
-        }
+        self.settle_gathered(thens, flow);
     }
 
     /// Whether a stage has rows to walk over.
@@ -249,15 +247,18 @@ impl State {
             let Some((stage, then, mut behind)) = walk.at(number) else { continue };
             stage.operator.walk(&mut |row| behind.pass(then, row, flow));
         }
+        self.settle_gathered(thens, flow);
     }
 
     /// Puts the rows in that operators have gathered: there is none that waits for another batch.
-    #[inline]
     pub(super) fn settle_gathered(&mut self, thens: &mut [Then], flow: &mut Flow<'_>) {
         for number in 0..self.stages.len() {
             let mut walk = self.walk(thens);
             let Some((stage, then, mut behind)) = walk.at(number) else { continue };
             stage.operator.settle(&mut |row| behind.pass(then, row, flow));
+        }
+        if self.used() > self.max_bytes {
+            self.shed();
         }
     }
 

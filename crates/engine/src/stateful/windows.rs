@@ -13,6 +13,8 @@ use crossdock_format::{Format, Record, RecordBuilder, Value};
 use crossdock_query::{Aggregation, EvalError, MAX_WINDOWS, RowTime, Window};
 
 use super::accumulate::{Slots, Stores};
+use super::gathered::Gathered;
+use super::grow;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
 use super::moment::{Budget, Emit, Lost, Moment, refused};
 use super::time_queue::TimeQueue;
@@ -52,6 +54,11 @@ pub(super) struct Windows {
     /// The memory of a step that is gone, for the next one.
     spare: Vec<u32>,
     arrived: i64,
+    /// Rows of parts that begin with the newest step: they change nothing about which window closes next. With their times, and
+    /// where their parts begin.
+    gathered: Gathered<(i64, i64)>,
+    /// The last watermark.
+    watermark: i64,
     pub(super) lost: Lost,
 }
 
@@ -109,6 +116,9 @@ struct Closing {
 /// The entries of sessions that are gone, beside as many as there are sessions, before they are removed.
 const MOST_STALE: usize = 64;
 
+/// Groups that are visited together: the memory of each comes into the cache while that of the others does.
+const AHEAD: usize = 16;
+
 /// The owner of values that are added up for a window.
 const TOTAL: u32 = u32::MAX;
 
@@ -160,6 +170,8 @@ impl Windows {
             added: Vec::new(),
             spare: Vec::new(),
             arrived: 0,
+            gathered: Gathered::default(),
+            watermark: i64::MIN,
             lost: Lost::default(),
         })
     }
@@ -203,30 +215,89 @@ impl Windows {
 
     /// Takes a row, at a time that the watermark has not passed; but rows of windows that are closed, or beyond all times, are late.
     pub(super) fn take(&mut self, bytes: &[u8], moment: Moment, emit: Emit<'_>) {
-        let input = self.input.clone();
-        let row = Record::assume_checked(&input, bytes);
         let Moment { time, watermark, .. } = moment;
+        self.watermark = watermark;
         let Some(start) = self.start_of(time, watermark) else {
             self.lost.late += 1;
             return;
         };
-        if let Span::Fixed { size, step } = self.window {
-            self.finish_closing(start, size, step, emit);
+        let can_wait = match self.window {
+            Span::Running => true,
+            Span::Fixed { .. } => self.steps.back().is_some_and(|newest| newest.start == start),
+            Span::Session { .. } => false,
+        } && self.closing.is_none_or(|closing| start >= closing.end);
+        if !can_wait {
+            self.settle(emit);
+            if let Span::Fixed { size, step } = self.window {
+                self.finish_closing(start, size, step, emit);
+            }
         }
-        let mut key = std::mem::take(&mut self.key);
-        self.columns.read(&row, &mut key);
-        let (number, is_new) = self.keys.enter(&key, &mut self.stores.arena);
-        self.key = key;
+        let Windows { columns, input, key, keys, gathered, .. } = self;
+        columns.read(&Record::assume_checked(input, bytes), key);
+        let are_many = gathered.push(bytes, key, keys, (time, start));
+        if are_many || !can_wait {
+            self.settle(emit);
+        }
+    }
+
+    /// Puts the rows in that were gathered.
+    #[inline]
+    pub(super) fn settle(&mut self, emit: Emit<'_>) {
+        if self.gathered.is_empty() {
+            return;
+        }
+        self.look_up(self.gathered.known());
+        let mut gathered = std::mem::take(&mut self.gathered);
+        gathered.drain(|row, key, hash, (time, start)| self.put(row, (key, hash), (time, start), emit));
+        self.gathered = gathered;
+    }
+
+    /// Looks at the memory of some keys' groups and of the parts at their ends, step by step for all of them.
+    #[inline]
+    fn look_up(&self, numbers: impl Iterator<Item = u32> + Clone) {
+        let mut sum = 0;
+        for number in numbers.clone() {
+            sum += self.groups.get(number as usize).map_or(0, |group| group.newest as usize);
+            sum += self.keys.neighbours(number).map_or(0, |(older, _)| older as usize);
+        }
+        for group in numbers.filter_map(|number| self.groups.get(number as usize)) {
+            sum += self.look_at(group.newest) + self.look_at(group.oldest);
+        }
+        std::hint::black_box(sum);
+    }
+
+    /// Looks at a part, and at its slots.
+    #[inline]
+    fn look_at(&self, part: u32) -> usize {
+        let sums = self.sums.get(part as usize * self.slots.bytes()).map_or(0, |byte| usize::from(*byte));
+        sums + self.parts.get(part as usize).map_or(0, |part| part.newer as usize)
+    }
+
+    /// The same for groups that are visited, which need the parts between as well.
+    fn look_up_all(&self, numbers: &[u32]) {
+        self.look_up(numbers.iter().copied());
+        let oldest =
+            |number: u32| self.groups.get(number as usize).and_then(|group| self.parts.get(group.oldest as usize));
+        let second = numbers.iter().filter_map(|number| oldest(*number)).map(|part| self.look_at(part.newer));
+        std::hint::black_box(second.sum::<usize>());
+    }
+
+    #[inline]
+    fn put(&mut self, bytes: &[u8], (key, hash): (&[u8], u32), (time, start): (i64, i64), emit: Emit<'_>) {
+        let Some((number, is_new)) = self.keys.enter_hashed(key, hash, &mut self.stores.arena) else {
+            self.lost.forgotten += 1;
+            return;
+        };
         if is_new {
             let fresh = Group { newest: NONE, oldest: NONE, round: self.round };
             match self.groups.get_mut(number as usize) {
                 Some(group) => *group = fresh,
-                None => self.groups.push(fresh),
+                None => grow::push(&mut self.groups, fresh),
             }
         }
         let part = match self.window {
             Span::Session { gap } => self.session(number, time, gap),
-            Span::Running | Span::Fixed { .. } => self.part(number, start, watermark),
+            Span::Running | Span::Fixed { .. } => self.part(number, start),
         };
         let order = if self.by_arrival {
             self.arrived += 1;
@@ -234,8 +305,9 @@ impl Windows {
         } else {
             time
         };
-        if let Some(sums) = slots_of(&mut self.sums, part, self.slots.bytes()) {
-            self.slots.update(sums, &mut self.stores, part, &row, order);
+        let Windows { slots, sums, stores, input, .. } = self;
+        if let Some(sums) = slots_of(sums, part, slots.bytes()) {
+            slots.update(sums, stores, part, &Record::assume_checked(input, bytes), order);
         }
         if self.window == Span::Running {
             self.keys.used(number, is_new);
@@ -258,13 +330,13 @@ impl Windows {
 
     /// The part of a group that begins at a time.
     #[inline]
-    fn part(&mut self, number: u32, start: i64, watermark: i64) -> u32 {
+    fn part(&mut self, number: u32, start: i64) -> u32 {
         let (newer, at) = self.around(number, start);
         if self.parts.get(at as usize).is_some_and(|part| part.start == start) {
             return at;
         }
         if let Span::Fixed { step, .. } = self.window {
-            self.add_to_step(number, start, step, watermark);
+            self.add_to_step(number, start, step);
         }
         self.add(Part { key: number, older: at, newer, stamp: 0, start, last: start })
     }
@@ -288,7 +360,7 @@ impl Windows {
         }
     }
 
-    fn add_to_step(&mut self, number: u32, start: i64, step: i64, watermark: i64) {
+    fn add_to_step(&mut self, number: u32, start: i64, step: i64) {
         let place = match self.steps.back() {
             Some(last) if last.start == start => self.steps.len() - 1,
             _ => match self.steps.binary_search_by_key(&start, |step| step.start) {
@@ -297,7 +369,7 @@ impl Windows {
                     self.steps.insert(place, WindowStep { start, groups: std::mem::take(&mut self.spare) });
                     if place == 0 {
                         // The first window that it is in ends with it; but those that end before the watermark are closed.
-                        let open = watermark.div_euclid(step).saturating_add(1).saturating_mul(step);
+                        let open = self.watermark.div_euclid(step).saturating_add(1).saturating_mul(step);
                         let end = start.saturating_add(step).max(open);
                         self.next_end = if self.steps.len() == 1 { end } else { self.next_end.min(end) };
                     }
@@ -369,8 +441,9 @@ impl Windows {
                 std::mem::replace(&mut self.vacant, next)
             }
             None => {
-                self.parts.push(part);
-                self.sums.resize(self.sums.len() + self.slots.bytes(), 0);
+                grow::push(&mut self.parts, part);
+                let bytes = self.sums.len() + self.slots.bytes();
+                grow::resize(&mut self.sums, bytes);
                 self.parts.len() as u32 - 1
             }
         };
@@ -425,6 +498,7 @@ impl Windows {
     /// the windows' ends.
     #[inline]
     pub(super) fn close(&mut self, watermark: i64, budget: &Budget, emit: Emit<'_>) -> bool {
+        self.watermark = watermark;
         while self.next_end().is_some_and(|end| end <= watermark) {
             if budget.is_spent() {
                 return true;
@@ -453,10 +527,15 @@ impl Windows {
 
     /// Goes on with the window of fixed length that closes, or begins the next.
     fn close_fixed(&mut self, size: i64, step: i64, budget: &Budget, emit: Emit<'_>) {
-        let Closing { end, step: mut at, mut visited } = self.closing.unwrap_or_else(|| {
-            self.round = self.round.wrapping_add(1);
-            Closing { end: self.next_end, step: i64::MIN, visited: 0 }
-        });
+        let Closing { end, step: mut at, mut visited } = match self.closing {
+            Some(closing) => closing,
+            None => {
+                // Rows may be of this window.
+                self.settle(emit);
+                self.round = self.round.wrapping_add(1);
+                Closing { end: self.next_end, step: i64::MIN, visited: 0 }
+            }
+        };
         let mut place = self.steps.partition_point(|step| step.start < at);
         while let Some(WindowStep { start, groups }) = self.steps.get(place).filter(|step| step.start < end) {
             if *start != at {
@@ -469,6 +548,9 @@ impl Windows {
             if budget.is_spent() {
                 self.closing = Some(Closing { end, step: at, visited });
                 return;
+            }
+            if visited % AHEAD == 0 {
+                self.look_up_all(groups.get(visited..groups.len().min(visited + AHEAD)).unwrap_or_default());
             }
             visited += 1;
             self.visit(number, (size, step), end, budget, emit);

@@ -1,0 +1,68 @@
+//! Rows that have come and are not put in yet: the memory that each needs comes into the cache while that of the others does.
+
+use super::keys::Keys;
+
+/// Rows that are gathered before they are put in.
+const MOST: usize = 16;
+
+/// Rows with their keys, and something that is known of each. None are left when the handler has run.
+#[derive(Debug)]
+pub(super) struct Gathered<T> {
+    bytes: Vec<u8>,
+    rows: Vec<GatheredRow<T>>,
+}
+
+/// Behind a row stands its key.
+#[derive(Debug)]
+struct GatheredRow<T> {
+    row_end: usize,
+    key_end: usize,
+    hash: u32,
+    /// The number of the key that it may be.
+    found: Option<u32>,
+    with: T,
+}
+
+impl<T> Default for Gathered<T> {
+    fn default() -> Gathered<T> {
+        Gathered { bytes: Vec::new(), rows: Vec::new() }
+    }
+}
+
+impl<T> Gathered<T> {
+    /// Adds a row. Whether they are enough to be put in.
+    #[inline]
+    pub(super) fn push(&mut self, row: &[u8], key: &[u8], keys: &Keys, with: T) -> bool {
+        let hash = keys.hash(key);
+        let found = keys.glance(hash);
+        self.bytes.extend_from_slice(row);
+        let row_end = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.rows.push(GatheredRow { row_end, key_end: self.bytes.len(), hash, found, with });
+        self.rows.len() >= MOST
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The numbers of the keys that the rows may have.
+    #[inline]
+    pub(super) fn known(&self) -> impl Iterator<Item = u32> + Clone {
+        self.rows.iter().filter_map(|row| row.found)
+    }
+
+    /// Hands over each row, its key, the key's hash, and what is known of it; none is left.
+    #[inline]
+    pub(super) fn drain(&mut self, mut each: impl FnMut(&[u8], &[u8], u32, T)) {
+        let mut from = 0;
+        for GatheredRow { row_end, key_end, hash, with, .. } in self.rows.drain(..) {
+            if let (Some(row), Some(key)) = (self.bytes.get(from..row_end), self.bytes.get(row_end..key_end)) {
+                each(row, key, hash, with);
+            }
+            from = key_end;
+        }
+        self.bytes.clear();
+    }
+}
