@@ -40,6 +40,7 @@ mod target;
 mod top;
 mod tour;
 mod version;
+mod why;
 
 use std::process::ExitCode;
 
@@ -90,6 +91,7 @@ fn run(command: Command) -> Outcome {
         Command::Top(arguments) => top::run(&arguments),
         Command::Sessions(arguments) => lists::sessions(&arguments),
         Command::Clients(arguments) => lists::clients(&arguments),
+        Command::Why(arguments) => why::run(&arguments),
         Command::Ping(arguments) => ping::run(&arguments),
         Command::Call(arguments) => call::run(&arguments),
         Command::Mailbox(arguments) => mailbox::run(&arguments),

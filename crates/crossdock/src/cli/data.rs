@@ -1,4 +1,4 @@
-//! `publish`, `subscribe` and `explain`, and their common options.
+//! `publish`, `subscribe`, `explain` and `why`, and their common options.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -246,4 +246,32 @@ fn parse_delimiter(text: &str) -> Result<u8, String> {
         (_, [byte]) if byte.is_ascii() && !b"\"\r\n".contains(byte) => Ok(*byte),
         _ => Err("a delimiter is one ASCII character that is no quote and no line end, or `tab`".to_owned()),
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Why {
+    /// The stream's name
+    pub(crate) stream: String,
+    /// The records in question, as a condition of SQL: flight = 1545
+    #[arg(value_name = "CONDITION")]
+    pub(crate) condition: String,
+    /// The subscription, by its number in `crossdock subscriptions`
+    #[arg(long, value_name = "N")]
+    pub(crate) subscription: u64,
+    /// Judge the records that come from now on, until Ctrl-C, instead of those that the state of the stream keeps
+    #[arg(long)]
+    pub(crate) trace: bool,
+    /// End after N records
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    /// End after this time, such as 10s
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) duration: Option<Duration>,
+    /// Print JSON: an object for each record, and one with the sums
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+    #[command(flatten)]
+    pub(crate) control: Control,
 }

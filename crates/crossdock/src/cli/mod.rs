@@ -20,7 +20,7 @@ use crossdock_mailbox::attach::AttachAddr;
 pub(crate) use self::access::{AccessCheck, AccessCommand, AccessQuestion};
 pub(crate) use self::bench::{Bench, BenchCommand, BenchMailbox};
 pub(crate) use self::calls::{Call, Ping};
-pub(crate) use self::data::{Daemon, Explain, OnError, OnRowError, ProtoPath, Publish, Subscribe};
+pub(crate) use self::data::{Daemon, Explain, OnError, OnRowError, ProtoPath, Publish, Subscribe, Why};
 pub(crate) use self::formats::{
     AddConversion, CheckFormat, Conversions, ConversionsCommand, DiffFormats, ExportFormat, Formats, FormatsCommand,
     MessageCoding, RemoveConversion, RemoveStream, RemoveVersion, SetPolicy, SetStream, ShowFormat, Streams,
@@ -325,6 +325,18 @@ Examples:
 
 Exit status 1 if there is a problem. `crossdock check` looks at the machine.")]
     Doctor(List),
+
+    /// Says what became of records of a stream in a subscription: filtered by which condition, a row error, sent, or left out by
+    /// its policy
+    #[command(after_help = "\
+Examples:
+  crossdock why flights 'flight = 1545' --subscription 3
+  crossdock why flights 'flight = 1545' --subscription 3 --trace --limit 10
+
+The daemon keeps no records but those of the state of a stream (`crossdock streams set` with
+--key): of these, the last record of each key is judged. --trace judges records as they come.
+What a policy for slow subscribers left out is counted for the subscription as a whole.")]
+    Why(Why),
 
     /// Shows contexts, handlers and streams with their rates, live in the terminal
     #[command(after_help = "\

@@ -39,3 +39,4 @@ mod states;
 mod systemd;
 mod top;
 mod transit;
+mod why;

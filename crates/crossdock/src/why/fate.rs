@@ -1,0 +1,200 @@
+//! What a subscription's query does with a record, condition by condition.
+
+use std::collections::BTreeMap;
+
+use crossdock_format::{Format, Record, RecordBuilder};
+use crossdock_query::{EvalError, Interpreter, Program, Query, QueryError, parse_query};
+
+use crate::failure::{Failure, Outcome};
+
+/// What becomes of a record by a query.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// This condition is not TRUE: FALSE, or null.
+    Filtered { condition: String, is_null: bool },
+    /// An expression has no value for it.
+    RowError { expression: String, error: String },
+    /// A record is made of it.
+    Meets,
+    /// It goes into the query's state: a join, a group, a window.
+    Taken,
+    /// The query does not fit its format, or is not known in full.
+    Unknown(String),
+}
+
+/// A query that judges the records of one of its streams.
+pub(super) struct Judge {
+    query: Query,
+    stream: String,
+    /// The formats of the other streams.
+    formats: BTreeMap<String, Format>,
+    /// The programs for records of the format that came last, or why there are none.
+    planned: Option<(Format, Result<Vec<Program>, String>)>,
+    interpreter: Interpreter,
+}
+
+impl Judge {
+    /// A judge of records of a stream, by a subscription's query; `formats` has the latest format of each known stream.
+    ///
+    /// # Errors
+    /// The query does not read the stream.
+    pub(super) fn new(sql: &str, stream: &str, formats: BTreeMap<String, Format>) -> Outcome<Judge> {
+        let mut query = parse_query(sql).map_err(|error| {
+            Failure::failed(format!("the subscription's query cannot be read: {error}"))
+                .hint("the daemon may be of another version than this program; compare `crossdock --version`")
+        })?;
+        let known = || formats.keys().map(String::as_str).chain([stream]);
+        let reads = match &mut query {
+            Query::Select(select) => select.find_stream(known()).map(|()| vec![select.stream().to_owned()]),
+            Query::Stateful(query) => {
+                query.find_streams(known()).map(|()| query.streams().into_iter().map(str::to_owned).collect())
+            }
+        }
+        .map_err(Failure::usage)?;
+        if !reads.iter().any(|name| name == stream) {
+            return Err(Failure::usage(format!("the subscription does not read `{stream}`"))
+                .hint(format!("it reads {}: {sql}", reads.join(", "))));
+        }
+        Ok(Judge { query, stream: stream.to_owned(), formats, planned: None, interpreter: Interpreter::new() })
+    }
+
+    /// What becomes of a record.
+    pub(super) fn fate(&mut self, record: &Record<'_>) -> Fate {
+        let format = record.format();
+        if self.planned.as_ref().is_none_or(|(known, _)| known != format) {
+            self.planned = Some((format.clone(), self.plan(format)));
+        }
+        let programs = match &self.planned {
+            Some((_, Ok(programs))) => programs,
+            Some((_, Err(error))) => return Fate::Unknown(error.clone()),
+            None => return Fate::Unknown("the query has no plan".to_owned()),
+        };
+        let mut first = None;
+        for program in programs {
+            match of_program(&mut self.interpreter, program, record) {
+                Fate::Meets if matches!(self.query, Query::Stateful(_)) => return Fate::Taken,
+                Fate::Meets => return Fate::Meets,
+                other => first = first.or(Some(other)),
+            }
+        }
+        first.unwrap_or_else(|| Fate::Unknown("the query does not read records of this format".to_owned()))
+    }
+
+    /// A program for each place where the query reads the stream.
+    fn plan(&self, format: &Format) -> Result<Vec<Program>, String> {
+        let in_words = |error: QueryError| error.to_string();
+        let parameters = match &self.query {
+            Query::Select(select) => select.parameters(),
+            Query::Stateful(query) => query.parameters(),
+        };
+        if let Some((name, _)) = parameters.first() {
+            return Err(format!("the value of the query's parameter ${name} is not known here"));
+        }
+        match &self.query {
+            Query::Select(select) => select.plan(format).map(|program| vec![program]).map_err(in_words),
+            Query::Stateful(query) => {
+                let mut formats: Vec<(&str, &Format)> =
+                    self.formats.iter().map(|(name, format)| (name.as_str(), format)).collect();
+                formats.retain(|(name, _)| *name != self.stream);
+                formats.push((&self.stream, format));
+                let values = BTreeMap::new();
+                let program = query.plan(&formats, &values).map_err(in_words)?;
+                let readers = query.readers(&program, &self.stream, format, &values).map_err(in_words)?;
+                Ok(readers.into_iter().map(|(_, reader)| reader).collect())
+            }
+        }
+    }
+}
+
+/// What a program does with a record: its conditions in order, up to the first that is not TRUE, then its columns.
+fn of_program(interpreter: &mut Interpreter, program: &Program, record: &Record<'_>) -> Fate {
+    for condition in &program.filter {
+        let text = || condition.sql(&program.input).to_string();
+        match interpreter.holds(condition, record) {
+            Ok(Some(true)) => {}
+            Ok(other) => return Fate::Filtered { condition: text(), is_null: other.is_none() },
+            Err(error) => return Fate::RowError { expression: text(), error: error.to_string() },
+        }
+    }
+    match interpreter.project(program, record, &mut RecordBuilder::new(&program.output)) {
+        Ok(()) => Fate::Meets,
+        Err(error) => {
+            let expression = column_of(interpreter, program, record, &error);
+            Fate::RowError { expression, error: error.to_string() }
+        }
+    }
+}
+
+/// The column that has this error.
+fn column_of(interpreter: &mut Interpreter, program: &Program, record: &Record<'_>, error: &EvalError) -> String {
+    let crossdock_query::Projection::Fields(outputs) = &program.projection else { return "the columns".to_owned() };
+    let failing = outputs.iter().find(|output| interpreter.value(&output.expr, record).as_ref().err() == Some(error));
+    failing.map_or_else(|| "a column".to_owned(), |output| output.expr.sql(&program.input).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fate(sql: &str, schema: &str, set: impl Fn(&mut RecordBuilder)) -> Fate {
+        let format = Format::parse_schema(schema).unwrap();
+        let mut row = RecordBuilder::new(&format);
+        set(&mut row);
+        let bytes = row.finish().unwrap().to_vec();
+        let others = BTreeMap::from([("w".to_owned(), Format::parse_schema("origin string\nat timestamp").unwrap())]);
+        let mut judge = Judge::new(sql, "a", others).map_err(|failure| failure.text()).unwrap();
+        judge.fate(&Record::check(&format, &bytes).unwrap())
+    }
+
+    fn filtered(condition: &str, is_null: bool) -> Fate {
+        Fate::Filtered { condition: condition.to_owned(), is_null }
+    }
+
+    #[test]
+    fn the_first_condition_that_is_not_true_is_named() {
+        let of = |x: i64, y: Option<i64>| {
+            fate("SELECT x FROM a WHERE x > 1 AND y < 5 AND x < 9", "x i64\ny i64 null", |row| {
+                row.set_i64(0, x).unwrap();
+                y.iter().for_each(|y| row.set_i64(1, *y).unwrap());
+            })
+        };
+        assert_eq!(of(1, Some(1)), filtered("x > 1", false));
+        assert_eq!(of(2, None), filtered("y < 5", true));
+        assert_eq!(of(2, Some(7)), filtered("y < 5", false));
+        assert_eq!(of(9, Some(1)), filtered("x < 9", false));
+        assert_eq!(of(3, Some(1)), Fate::Meets);
+    }
+
+    #[test]
+    fn an_expression_that_fails_is_named() {
+        let of = |sql: &str| fate(sql, "x i64", |row| row.set_i64(0, 0).unwrap());
+        let Fate::RowError { expression, error } = of("SELECT x, 7 / x AS part FROM a") else { panic!("a row error") };
+        assert!(expression == "7 / x" && error.contains("division by zero"), "{expression}: {error}");
+        let Fate::RowError { expression, .. } = of("SELECT x FROM a WHERE 1 / x > 2") else { panic!("a row error") };
+        assert_eq!(expression, "1 / x > 2");
+    }
+
+    #[test]
+    fn records_of_queries_with_state_are_taken_or_filtered() {
+        let of = |sql: &str, text: &str| {
+            fate(sql, "origin string\nat timestamp", |row| {
+                row.set_text(0, text).unwrap();
+                row.set_timestamp(1, 0).unwrap();
+            })
+        };
+        let grouped = "SELECT origin, count(*) FROM a WHERE origin <> 'JFK' GROUP BY origin";
+        assert_eq!(of(grouped, "LGA"), Fate::Taken);
+        assert_eq!(of(grouped, "JFK"), filtered("origin <> 'JFK'", false));
+        let joined =
+            "SELECT a.origin FROM a JOIN w ON a.origin = w.origin AND w.at BETWEEN a.at - INTERVAL '1' HOUR AND a.at";
+        assert_eq!(of(joined, "JFK"), Fate::Taken);
+    }
+
+    #[test]
+    fn another_stream_and_unknown_columns_are_said() {
+        let failure = Judge::new("SELECT * FROM b", "a", BTreeMap::new()).err().unwrap();
+        assert!(failure.text().contains("does not read `a`"), "{}", failure.text());
+        let fate = fate("SELECT y FROM a", "x i64", |row| row.set_i64(0, 0).unwrap());
+        assert!(matches!(&fate, Fate::Unknown(why) if why.contains("y")), "{fate:?}");
+    }
+}

@@ -1,0 +1,325 @@
+//! `crossdock why`: what became of records of a stream in a subscription, and by which predicate or policy.
+//!
+//! The daemon keeps nothing about single records. So it is found out here: the records are those that the state of the stream
+//! keeps, or with `--trace` those that come from now on, as a subscriber of one's own gets them, under the access rules that hold for
+//! it; the subscription's query is run on each; and what its policies left out is read from its counters.
+
+mod fate;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crossdock_format::Format;
+use crossdock_format::encoding::{Encoding, EncodingOptions};
+use crossdock_nectarine::{Error, Event, Overflow, Records, Subscriber, SubscriberBuilder};
+use crossdock_runtime::info::SubscriptionInfo;
+use serde_json::{Value, json};
+
+use self::fate::{Fate, Judge};
+use crate::cli::Why;
+use crate::connecting::{self, link_failure};
+use crate::failure::{Failure, Outcome};
+use crate::http::client::Client;
+use crate::quantity::counted;
+use crate::rows::Rows;
+use crate::signals::Interrupt;
+use crate::{http, out};
+
+/// How often it looks whether it is to end, while nothing comes.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Why) -> Outcome {
+    let client = Client::new(&arguments.control)?;
+    let before = subscription(&client, arguments.subscription)?.ok_or_else(|| {
+        Failure::usage(format!("the daemon has no subscription {}", arguments.subscription))
+            .hint("`crossdock subscriptions` lists them with their numbers")
+    })?;
+    let judge = Judge::new(&before.sql, &arguments.stream, formats(&client)?)?;
+    let interrupt = Interrupt::install()?;
+    let builder = builder(arguments)?;
+    let connect = |wait| builder.clone().wait_for_daemon(wait).connect();
+    let subscriber =
+        connecting::connect(&arguments.daemon, out::say, connect).map_err(|error| unheld(arguments, error))?;
+    let interrupter = subscriber.interrupter();
+    interrupt.on_raise(move || interrupter.interrupt());
+    interrupt.arm();
+    let deadline = arguments.duration.map(|duration| Instant::now() + duration);
+    let mut inquiry = Inquiry { arguments, judge, subscriber, interrupt, deadline, fates: Fates::default() };
+    let signal = inquiry.receive()?;
+    let Inquiry { fates, .. } = inquiry;
+    fates.conclude(arguments, &before, subscription(&client, arguments.subscription)?.as_ref())?;
+    match signal.filter(|_| !arguments.trace) {
+        Some(signal) => Err(Failure::Interrupted(signal)),
+        None => Ok(()),
+    }
+}
+
+fn subscription(client: &Client, id: u64) -> Outcome<Option<SubscriptionInfo>> {
+    let http::Subscriptions { subscriptions } = client.get("/v1/subscriptions")?;
+    Ok(subscriptions.into_iter().find(|subscription| subscription.id == id))
+}
+
+/// The latest format of each stream that the daemon knows.
+fn formats(client: &Client) -> Outcome<BTreeMap<String, Format>> {
+    let http::Formats { formats } = client.get("/v1/formats")?;
+    let mut latest: BTreeMap<String, (u32, Format)> = BTreeMap::new();
+    for of in &formats {
+        // One that cannot be read here is of a stream that the query may not need.
+        let Ok(format) = Format::parse(&of.description) else { continue };
+        for (stream, version) in of.streams.iter().zip(&of.versions) {
+            if latest.get(stream).is_none_or(|(known, _)| known < version) {
+                latest.insert(stream.clone(), (*version, format.clone()));
+            }
+        }
+    }
+    Ok(latest.into_iter().map(|(stream, (_, format))| (stream, format)).collect())
+}
+
+/// The subscriber for the records in question.
+fn builder(arguments: &Why) -> Outcome<SubscriberBuilder> {
+    let Why { stream, condition, daemon, .. } = arguments;
+    let stream = format!("\"{}\"", stream.replace('"', "\"\""));
+    let of = if arguments.trace { "" } else { "SNAPSHOT " };
+    let mut builder = Subscriber::builder(&daemon.address)
+        .sql(format!("SELECT * FROM {stream} {of}WHERE {condition}"))
+        .transport(daemon.transport)
+        .reconnect(daemon.reconnect);
+    if arguments.trace {
+        // It looks on, and holds nobody back.
+        builder = builder.overflow(Overflow::DropOldest);
+    }
+    if let Some((own, daemons)) = connecting::keys(&daemon.keys)? {
+        builder = builder.keys(own, daemons);
+    }
+    Ok(builder)
+}
+
+/// The failure to get at the records that the daemon keeps.
+fn unheld(arguments: &Why, error: Error) -> Failure {
+    let trace = "--trace judges the records that come from now on; `crossdock streams set` with --key lets the daemon keep the last \
+                 record of each key";
+    if arguments.trace || error.is_no_daemon() { link_failure(error) } else { link_failure(error).hint(trace) }
+}
+
+struct Inquiry<'a> {
+    arguments: &'a Why,
+    judge: Judge,
+    subscriber: Subscriber,
+    interrupt: Interrupt,
+    deadline: Option<Instant>,
+    fates: Fates,
+}
+
+impl Inquiry<'_> {
+    /// Judges records until there are no more, or a signal ends it.
+    fn receive(&mut self) -> Outcome<Option<i32>> {
+        loop {
+            if self.fates.is_enough(self.arguments.limit) {
+                return Ok(None);
+            }
+            if let Some(signal) = self.interrupt.caught() {
+                return Ok(Some(signal));
+            }
+            let left = self.deadline.map_or(LOOK, |deadline| deadline.saturating_duration_since(Instant::now()));
+            let event = match self.subscriber.next_event(Some(left.min(LOOK))) {
+                Ok(event) => event,
+                Err(Error::Interrupted) => None,
+                Err(error) => return Err(link_failure(error)),
+            };
+            match event {
+                Some(Event::Records(records)) => self.judge(&records)?,
+                Some(Event::StreamEnded { publishers_left: 0, lost, .. }) if !self.arguments.trace => {
+                    return if lost == 0 { Ok(None) } else { Err(Failure::failed("the stream's state is gone")) };
+                }
+                Some(Event::Dropped { records, .. }) => self.fates.missed += records,
+                Some(Event::Unreadable { message }) => return Err(Failure::failed(message)),
+                Some(_) => {}
+                None if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) => return Ok(None),
+                None if out::is_closed() => return Err(Failure::OutputClosed),
+                None => {}
+            }
+        }
+    }
+
+    fn judge(&mut self, records: &Records) -> Outcome {
+        let mut printer = Rows::new(Encoding::Json, None, EncodingOptions::default());
+        let mut row = Vec::new();
+        printer.begin(records.format(), &mut row)?;
+        for record in records.iter() {
+            if self.fates.is_enough(self.arguments.limit) {
+                break;
+            }
+            let fate = self.judge.fate(&record);
+            row.clear();
+            let text = match printer.record(&record, self.fates.count() + 1, &mut row) {
+                Ok(()) => String::from_utf8_lossy(&row).trim_end().to_owned(),
+                Err(why) => json!({ "unwritten": why }).to_string(),
+            };
+            if self.arguments.json {
+                out::print_json(&line(&text, &fate))?;
+            } else {
+                out::print(format!("{text}\n  {}\n", in_words(&fate)))?;
+            }
+            self.fates.note(&fate);
+        }
+        Ok(())
+    }
+}
+
+fn in_words(fate: &Fate) -> String {
+    match fate {
+        Fate::Filtered { condition, is_null: false } => format!("filtered: {condition} is false"),
+        Fate::Filtered { condition, is_null: true } => format!("filtered: {condition} is null"),
+        Fate::RowError { expression, error } => format!("row error: {expression}: {error}"),
+        Fate::Meets => "meets the query".to_owned(),
+        Fate::Taken => "taken into the query's state".to_owned(),
+        Fate::Unknown(why) => format!("not known: {why}"),
+    }
+}
+
+/// The same as JSON.
+fn line(record: &str, fate: &Fate) -> Value {
+    let record: Value = serde_json::from_str(record).unwrap_or_else(|_| Value::from(record));
+    let (word, by, why) = match fate {
+        Fate::Filtered { condition, is_null } => {
+            ("filtered", Some(condition), Some(if *is_null { "null" } else { "false" }))
+        }
+        Fate::RowError { expression, error } => ("row_error", Some(expression), Some(error.as_str())),
+        Fate::Meets => ("meets", None, None),
+        Fate::Taken => ("taken", None, None),
+        Fate::Unknown(why) => ("unknown", None, Some(why.as_str())),
+    };
+    json!({ "record": record, "fate": word, "by": by, "why": why })
+}
+
+/// How many records had each fate.
+#[derive(Default)]
+struct Fates {
+    filtered: u64,
+    row_errors: u64,
+    meets: u64,
+    taken: u64,
+    unknown: u64,
+    /// Records that came too fast for this command.
+    missed: u64,
+}
+
+impl Fates {
+    fn note(&mut self, fate: &Fate) {
+        *match fate {
+            Fate::Filtered { .. } => &mut self.filtered,
+            Fate::RowError { .. } => &mut self.row_errors,
+            Fate::Meets => &mut self.meets,
+            Fate::Taken => &mut self.taken,
+            Fate::Unknown(_) => &mut self.unknown,
+        } += 1;
+    }
+
+    fn count(&self) -> u64 {
+        self.filtered + self.row_errors + self.meets + self.taken + self.unknown
+    }
+
+    fn is_enough(&self, limit: Option<u64>) -> bool {
+        limit.is_some_and(|limit| self.count() >= limit)
+    }
+
+    /// Says what is known of those that meet the query, which is a matter of the subscription's policies.
+    fn conclude(&self, arguments: &Why, before: &SubscriptionInfo, now: Option<&SubscriptionInfo>) -> Outcome {
+        if self.missed > 0 {
+            out::say(format_args!("{} came too fast and were not looked at", counted(self.missed, "record")));
+        }
+        if self.count() == 0 {
+            return Err(nothing(arguments));
+        }
+        let conclusion = self.conclusion(arguments.trace, before, now);
+        if arguments.json {
+            return out::print_json(&json!({
+                "filtered": self.filtered, "row_errors": self.row_errors, "meets": self.meets, "taken": self.taken,
+                "unknown": self.unknown, "conclusion": conclusion,
+            }));
+        }
+        let parts = [
+            (self.filtered, "filtered"),
+            (self.row_errors, "row errors"),
+            (self.meets, "met the query"),
+            (self.taken, "taken into its state"),
+            (self.unknown, "not known"),
+        ];
+        let parts: Vec<String> =
+            parts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
+        out::print(format!("{}: {}\n{conclusion}\n", counted(self.count(), "record"), parts.join(", ")))
+    }
+
+    fn conclusion(&self, is_trace: bool, before: &SubscriptionInfo, now: Option<&SubscriptionInfo>) -> String {
+        let Some(now) = now else {
+            return "the subscription has ended meanwhile: its last counters are not known".to_owned();
+        };
+        if self.meets + self.taken == 0 {
+            return "its policies for a slow subscriber had no part in that".to_owned();
+        }
+        let start = SubscriptionInfo::default();
+        let left_out = left_out(if is_trace { before } else { &start }, now);
+        let since = if is_trace { "since the trace began" } else { "since the subscription began" };
+        if left_out.is_empty() {
+            let if_there = if is_trace { "" } else { ", if they came while it was there" };
+            return format!("nothing was left out for a slow subscriber {since}: they are sent or in flight{if_there}");
+        }
+        let policy =
+            if now.max_rate.is_empty() { now.overflow.clone() } else { format!("{}, {}", now.overflow, now.max_rate) };
+        format!(
+            "{since} its policy ({policy}) left out: {}; which of its records those are is not known, the others are sent or in flight",
+            left_out.join(", ")
+        )
+    }
+}
+
+/// What a subscription did not get though it met its query, by cause.
+fn left_out(before: &SubscriptionInfo, now: &SubscriptionInfo) -> Vec<String> {
+    let mut causes = vec![
+        ("conflated".to_owned(), now.conflated.saturating_sub(before.conflated)),
+        ("sampled".to_owned(), now.sampled.saturating_sub(before.sampled)),
+    ];
+    for (cause, records) in &now.dropped_by {
+        let had = before.dropped_by.iter().find(|(known, _)| known == cause).map_or(0, |(_, records)| *records);
+        causes.push((format!("dropped ({cause})"), records.saturating_sub(had)));
+    }
+    causes.retain(|(_, records)| *records > 0);
+    causes.into_iter().map(|(cause, records)| format!("{records} {cause}")).collect()
+}
+
+/// The failure where no record could be looked at.
+fn nothing(arguments: &Why) -> Failure {
+    let Why { stream, condition, trace, .. } = arguments;
+    if *trace {
+        return Failure::failed(format!("no record of `{stream}` with {condition} came"))
+            .hint("give a longer time with --for, or another condition");
+    }
+    Failure::failed(format!("it cannot be known: of `{stream}` no record with {condition} is kept"))
+        .hint("it never came, a later one of its key has replaced it, or the state's bounds let it go; --trace judges those that come")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_left_out_is_said_by_cause() {
+        let with = |conflated, dropped: &[(&str, u64)]| SubscriptionInfo {
+            conflated,
+            dropped_by: dropped.iter().map(|(cause, records)| ((*cause).to_owned(), *records)).collect(),
+            overflow: "conflate by (key)".to_owned(),
+            ..SubscriptionInfo::default()
+        };
+        let met = Fates { meets: 2, ..Fates::default() };
+        let before = with(5, &[("slow", 1)]);
+        assert!(met.conclusion(true, &before, Some(&before)).contains("nothing was left out"));
+        let now = with(7, &[("slow", 1), ("no format", 3)]);
+        let said = met.conclusion(true, &before, Some(&now));
+        assert!(said.contains("(conflate by (key)) left out: 2 conflated, 3 dropped (no format);"), "{said}");
+        assert!(met.conclusion(false, &before, Some(&now)).contains("7 conflated, 1 dropped (slow), 3 dropped"));
+        assert!(met.conclusion(true, &before, None).contains("has ended"));
+        let filtered = Fates { filtered: 2, ..Fates::default() };
+        assert!(filtered.conclusion(true, &before, Some(&now)).contains("had no part"));
+    }
+}
