@@ -17,7 +17,7 @@ use stateful_support::sql::SqlRun;
 const STREAMS: [(&str, &str); 2] = [
     (
         "s",
-        "ts timestamp\nk string null\nv i64 null\nf f64 null\nt string null\nb bool null\nd decimal(8, scale 2) null\n",
+        "ts timestamp\nk string null\nv i64 null\nf f64 null\nt string null\nb bool null\ng f64 null\nd decimal(8, scale 2) null\n",
     ),
     ("q", "ts timestamp\nk string\nw i64\n"),
 ];
@@ -28,7 +28,7 @@ import decimal, duckdb, sys
 folder = sys.argv[1]
 db = duckdb.connect()
 db.execute("SET threads=1")
-tables = {"s": {"ts": "BIGINT", "k": "VARCHAR", "v": "BIGINT", "f": "DOUBLE", "t": "VARCHAR", "b": "BOOLEAN", "d": "DECIMAL(18,2)"},
+tables = {"s": {"ts": "BIGINT", "k": "VARCHAR", "v": "BIGINT", "f": "DOUBLE", "t": "VARCHAR", "b": "BOOLEAN", "g": "DOUBLE", "d": "DECIMAL(18,2)"},
           "q": {"ts": "BIGINT", "k": "VARCHAR", "w": "BIGINT"}}
 for name, columns in tables.items():
     db.execute(f"CREATE TABLE {name} AS SELECT * FROM read_csv(?, header=false, columns=?, nullstr='null', quote='', escape='', "
@@ -88,6 +88,8 @@ struct Case {
     theirs: String,
     /// Of the rows with equal first columns, the last one: each row brings its group's.
     of_last: bool,
+    /// Rows count in the order in which they come, so that no other is tried.
+    by_arrival: bool,
 }
 
 /// The lateness of all queries, in seconds, and how far rows may be out of order.
@@ -106,7 +108,7 @@ fn windows() -> Vec<Case> {
                 rows.replace("KEY", if key.is_empty() { "" } else { "PARTITION BY k" }),
                 if rows.contains("session") { "session" } else { "ws" },
             );
-            cases.push(Case { ours, theirs, of_last: false });
+            cases.push(Case { ours, theirs, of_last: false, by_arrival: false });
         }
     };
     for size in [1, 7] {
@@ -156,21 +158,21 @@ fn joins() -> Vec<Case> {
             let ours = ours.replace(&format!("{low} * {second}"), &format!("INTERVAL '{low} seconds'"));
             let ours = ours.replace(&format!("{high} * {second}"), &format!("INTERVAL '{high} seconds'"));
             let theirs = format!("{select}q.ts BETWEEN s.ts + {low}000000000 AND s.ts + {high}000000000{more}");
-            cases.push(Case { ours, theirs, of_last: false });
+            cases.push(Case { ours, theirs, of_last: false, by_arrival: false });
         }
     }
     for kind in ["", "LEFT "] {
         for op in [">=", ">"] {
             let sql =
                 format!("SELECT s.ts, q.ts, s.k, s.v, q.w FROM s ASOF {kind}JOIN q ON s.k = q.k AND s.ts {op} q.ts");
-            cases.push(Case { ours: sql.clone(), theirs: sql, of_last: false });
+            cases.push(Case { ours: sql.clone(), theirs: sql, of_last: false, by_arrival: false });
         }
     }
     cases
 }
 
 fn others() -> Vec<Case> {
-    let alike = |sql: &str| Case { ours: sql.to_owned(), theirs: sql.to_owned(), of_last: false };
+    let alike = |sql: &str| Case { ours: sql.to_owned(), theirs: sql.to_owned(), of_last: false, by_arrival: false };
     let tumbled = "FROM s GROUP BY k, TUMBLE(ts, INTERVAL '3 seconds')";
     let bucket = |column: &str, ns: i64| format!("({column} // {ns}) * {ns}");
     let inner =
@@ -178,7 +180,7 @@ fn others() -> Vec<Case> {
     let joined = "FROM s JOIN q ON s.k = q.k AND q.ts BETWEEN s.ts - INTERVAL '2 seconds' AND s.ts";
     let their_join = "FROM s JOIN q ON s.k = q.k AND q.ts BETWEEN s.ts - 2000000000 AND s.ts";
     let asof = "FROM s ASOF LEFT JOIN q ON s.k = q.k AND s.ts >= q.ts";
-    let case = |ours: String, theirs: String| Case { ours, theirs, of_last: false };
+    let case = |ours: String, theirs: String| Case { ours, theirs, of_last: false, by_arrival: false };
     let mut cases = vec![
         alike("SELECT DISTINCT k, v FROM s"),
         alike("SELECT DISTINCT t, b, d FROM s WHERE v > 0"),
@@ -226,6 +228,101 @@ fn others() -> Vec<Case> {
     cases
 }
 
+/// Calls with OVER. `WINDOW` stands for the rest of the window, in DuckDB with the order of arrival in it.
+const OVER: &[&str] = &[
+    "count(*) OVER (WINDOW)",
+    "count(v) OVER (WINDOW)",
+    "sum(v) OVER (WINDOW)",
+    "avg(v) OVER (WINDOW)",
+    "min(v) OVER (WINDOW)",
+    "max(v) OVER (WINDOW)",
+    "min(t) OVER (WINDOW)",
+    "max(t) OVER (WINDOW)",
+    "min(f) OVER (WINDOW)",
+    "max(d) OVER (WINDOW)",
+    "sum(d) OVER (WINDOW)",
+    "avg(d) OVER (WINDOW)",
+    "sum(f) OVER (WINDOW)",
+    "avg(f) OVER (WINDOW)",
+    "stddev(f) OVER (WINDOW)",
+    "stddev_pop(f) OVER (WINDOW)",
+    "var_samp(v) OVER (WINDOW)",
+    "var_pop(d) OVER (WINDOW)",
+    "sum(g) OVER (WINDOW)",
+    "avg(g) OVER (WINDOW)",
+    "min(g) OVER (WINDOW)",
+    "max(g) OVER (WINDOW)",
+    "bool_and(b) OVER (WINDOW)",
+    "bool_or(b) OVER (WINDOW)",
+    "max(v + 1) OVER (WINDOW) - v",
+    "count(*) FILTER (WHERE v > 0) OVER (WINDOW)",
+    "sum(v) FILTER (WHERE b) OVER (WINDOW)",
+    "sum(f) FILTER (WHERE b) OVER (WINDOW)",
+    "arg_max(t, f) FILTER (WHERE t IS NOT NULL) OVER (WINDOW)",
+    "first_value(v) OVER (WINDOW)",
+    "first_value(t) OVER (WINDOW)",
+    "last_value(t) OVER (WINDOW)",
+    "last_value(d) OVER (WINDOW)",
+];
+
+/// Those whose window has no frame.
+const WITHOUT_FRAME: &str = "row_number() OVER (WINDOW), lag(v) OVER (WINDOW), lag(t, 2) OVER (WINDOW), lag(f, 3, 0.5) OVER (WINDOW), \
+     lag(k, 2, 'none') OVER (WINDOW), lag(d, 1, 1.5) OVER (WINDOW), lag(v, 7, v) OVER (WINDOW), lag(g, 0) OVER (WINDOW), \
+     v - lag(v, 1, 0) OVER (WINDOW), lag(t) OVER (PARTITION BY b, v % 3 ORDER)";
+
+fn over() -> Vec<Case> {
+    let by_arrival = |sql: &str, order: &str| {
+        let ours = sql.replace(" ORDER", "").replace("ORDER", "");
+        Case { ours, theirs: sql.replace("ORDER", &format!("ORDER BY {order}")), of_last: false, by_arrival: true }
+    };
+    let mut cases = Vec::new();
+    for partition in ["PARTITION BY k", "PARTITION BY b, v % 3", ""] {
+        let window = format!("{partition} ORDER");
+        cases.push(by_arrival(&format!("SELECT ts, k, {} FROM s", WITHOUT_FRAME.replace("WINDOW", &window)), "ts"));
+        for frame in [
+            "ROWS 3 PRECEDING",
+            "ROWS BETWEEN 5 PRECEDING AND 2 PRECEDING",
+            "ROWS BETWEEN 1 PRECEDING AND 1 PRECEDING",
+            "ROWS UNBOUNDED PRECEDING",
+            "ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING",
+            "ROWS 0 PRECEDING",
+            "ROWS BETWEEN 40 PRECEDING AND CURRENT ROW",
+        ] {
+            let calls = OVER.join(", ").replace("WINDOW", &format!("{window} {frame}"));
+            cases.push(by_arrival(&format!("SELECT ts, {calls} FROM s WHERE v IS NULL OR v <> 2"), "ts"));
+        }
+    }
+    cases.extend(
+        [
+            "SELECT ts, k, string_agg(t, ';') OVER w, count(*) OVER w, sum(v) OVER all_rows, lag(k) OVER w FROM s \
+             WINDOW w AS (PARTITION BY k ORDER ROWS 4 PRECEDING), all_rows AS (ORDER ROWS 9 PRECEDING)",
+            "SELECT * FROM (SELECT ts, k, v - lag(v) OVER (PARTITION BY k ORDER) AS d FROM s) x WHERE d > 0",
+        ]
+        .map(|sql| by_arrival(sql, "ts")),
+    );
+    cases.push(by_arrival(
+        "SELECT s.ts, q.ts, s.k, sum(w) OVER (PARTITION BY s.k ORDER ROWS 4 PRECEDING), lag(s.v + w) OVER (ORDER) \
+         FROM s ASOF LEFT JOIN q ON s.k = q.k AND s.ts >= q.ts",
+        "s.ts",
+    ));
+    let ns = 3_000_000_000_i64;
+    let change = "n - lag(n) OVER (PARTITION BY k ORDER), avg(n) OVER (PARTITION BY k ORDER ROWS 2 PRECEDING)";
+    cases.push(Case {
+        ours: format!(
+            "SELECT k, window_start, n, {} FROM (SELECT k, window_start, count(*) AS n FROM s GROUP BY k, \
+             TUMBLE(ts, INTERVAL '3 seconds') LATE) x",
+            change.replace(" ORDER", "")
+        ),
+        theirs: format!(
+            "SELECT k, ws, n, {} FROM (SELECT k, (ts // {ns}) * {ns} AS ws, count(*) AS n FROM s GROUP BY k, ws)",
+            change.replace("ORDER", "ORDER BY ws")
+        ),
+        of_last: false,
+        by_arrival: false,
+    });
+    cases
+}
+
 /// Random rows of both streams, by time; times within a stream differ.
 fn rows(random: &mut Rng, count: usize) -> [BTreeMap<i64, String>; 2] {
     let mut times = |most: usize| {
@@ -245,10 +342,11 @@ fn rows(random: &mut Rng, count: usize) -> [BTreeMap<i64, String>; 2] {
         let k = or_null(&key);
         let v = or_null(&|random| random.i64(-5..9).to_string());
         let f = or_null(&|random| format!("{:?}", (random.f64() - 0.5) * 10f64.powi(random.i32(-3..6))));
-        let t = or_null(&|random| ["x", "yy", "zebra", "y", "ab"][random.usize(0..5)].to_owned());
+        let t = or_null(&|random| ["x", "yy", "zebra", "y", "ab", ""][random.usize(0..6)].to_owned());
         let b = or_null(&|random| random.bool().to_string());
+        let g = or_null(&|random| ["nan", "inf", "-0.0", "0.0", "1.5", "-2.25"][random.usize(0..6)].to_owned());
         let d = or_null(&|random| random.i64(-9999..9999).to_string());
-        (ts, format!("{ts}|{k}|{v}|{f}|{t}|{b}|{d}"))
+        (ts, format!("{ts}|{k}|{v}|{f}|{t}|{b}|{g}|{d}"))
     });
     let s = s.collect();
     let q = q.into_iter().map(|ts| (ts, format!("{ts}|{}|{}", key(random), random.i64(-5..9)))).collect();
@@ -267,7 +365,7 @@ fn ours(sql: &str, [s, q]: &[BTreeMap<i64, String>; 2], random: Option<&mut Rng>
     let is_read = |stream: &str| sql.contains(&format!("FROM {stream}")) || sql.contains(&format!("JOIN {stream}"));
     all.iter().filter(|(_, stream, _)| is_read(stream)).for_each(|(_, stream, row)| run.feed(stream, &[row]));
     for at in [10_000_000_000_000_i64, 20_000_000_000_000] {
-        for (stream, rest) in [("s", "flush|9000000000001|0|flush|true|0"), ("q", "flush|0")] {
+        for (stream, rest) in [("s", "flush|9000000000001|0|flush|true|0|0"), ("q", "flush|0")] {
             if is_read(stream) {
                 run.feed(stream, &[format!("{at}|{rest}")]);
             }
@@ -347,13 +445,14 @@ fn compare(name: &str, cases: &[Case]) {
             wanted.sort();
             let late = format!("LATENESS INTERVAL '{LATENESS} seconds'");
             let sql = case.ours.replace("LATE)", &format!("{late})"));
-            let sql = if sql.contains("UNION") || sql.contains("DISTINCT k") || case.of_last {
+            let sql = if sql.contains("UNION") || sql.contains("DISTINCT k") || case.of_last || case.by_arrival {
                 sql
             } else {
                 format!("{sql} {late}")
             };
+            let is_any_order = !case.of_last && !case.by_arrival;
             for is_shuffled in [false, true] {
-                let mut found = ours(&sql, &data, (is_shuffled && !case.of_last).then_some(&mut random));
+                let mut found = ours(&sql, &data, (is_shuffled && is_any_order).then_some(&mut random));
                 if case.of_last {
                     let keys = sql.split("GROUP BY").nth(1).unwrap().split(',').count();
                     found = last_of_each(found, keys);
@@ -385,4 +484,9 @@ fn joins_give_what_duckdb_gives() {
 #[test]
 fn groups_and_steps_behind_each_other_give_what_duckdb_gives() {
     compare("groups", &others());
+}
+
+#[test]
+fn rows_before_give_what_duckdb_gives() {
+    compare("over", &over());
 }

@@ -588,7 +588,7 @@ impl Reader {
     }
 
     /// The parser's own messages end in ` at Line: 1, Column: 8`; the place is taken out of them.
-    fn parser_error(&self, error: ParserError) -> QueryError {
+    pub(crate) fn parser_error(&self, error: ParserError) -> QueryError {
         let text = match error {
             ParserError::RecursionLimitExceeded => {
                 return QueryError::new(format!("the query nests deeper than {MAX_NESTING} levels"), None);
@@ -657,7 +657,8 @@ fn refused_clause(keyword: Keyword) -> Option<&'static str> {
         Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT => {
             "combining queries is not possible; subscribe to each of them"
         }
-        Keyword::WINDOW | Keyword::QUALIFY => "windows are not possible: records pass one by one",
+        Keyword::WINDOW => "windows are not possible: records pass one by one",
+        Keyword::QUALIFY => "QUALIFY is not possible: a query around this one has the condition in WHERE",
         Keyword::INTO => "SELECT INTO is not possible: what is selected goes to the subscriber",
         Keyword::FOR => "locking clauses are not possible",
         Keyword::TABLESAMPLE => "TABLESAMPLE is not possible",
@@ -682,6 +683,7 @@ fn is_of_state(keyword: Keyword) -> bool {
             | K::GROUP
             | K::HAVING
             | K::UNION
+            | K::WINDOW
     )
 }
 

@@ -18,7 +18,7 @@ pub(crate) const POSSIBLE: &str = "possible is: SELECT columns or expressions FR
 /// The form of a query with state.
 pub(crate) const POSSIBLE_WITH_STATE: &str = "possible is: [WITH name AS (query)] SELECT [DISTINCT] columns or expressions FROM stream \
      [[ASOF] [LEFT | FULL] JOIN stream ON condition] [WHERE condition] [GROUP BY columns and a window] [HAVING condition] \
-     [LATENESS INTERVAL '5 seconds'] [UNION ALL query]";
+     [WINDOW name AS (PARTITION BY columns ROWS n PRECEDING)] [LATENESS INTERVAL '5 seconds'] [UNION ALL query]";
 
 /// The form of a query that puts rows in order; ends every message about another.
 pub(crate) const ORDERS: &str = "possible is: SELECT columns FROM stream SNAPSHOT [THEN CHANGES [DELTA]] [WHERE condition] \

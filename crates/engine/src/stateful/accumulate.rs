@@ -175,6 +175,64 @@ impl Slots {
         }
     }
 
+    /// Adds a row to one aggregate that counts equal values each. `arguments` are those of the row, which passes its condition.
+    #[inline]
+    pub(super) fn add(
+        &self,
+        number: usize,
+        group: &mut [u8],
+        stores: &mut Stores,
+        [first, second]: &[Option<Value<'_>>; 2],
+        order: i64,
+    ) {
+        let Some(slot) = self.slots.get(number) else { return };
+        match first {
+            None => store(group, slot.at, (count(group, slot.at) + 1).to_le_bytes()),
+            Some(value) if value.is_null() => {}
+            Some(value) => {
+                slot.add(group, stores, value, second.as_ref().unwrap_or(&Value::Null), order, self.by_arrival);
+            }
+        }
+    }
+
+    /// Whether rows can be taken out of all aggregates again, so that what is left is as if they had not been there.
+    pub(super) fn can_retract(&self) -> bool {
+        self.slots.iter().all(|slot| matches!(slot.kind, AccumulatorKind::Count | AccumulatorKind::Whole { .. }))
+    }
+
+    /// Takes a row out of one aggregate again.
+    #[inline]
+    pub(super) fn retract(&self, number: usize, group: &mut [u8], [first, _]: &[Option<Value<'_>>; 2]) {
+        let Some(slot) = self.slots.get(number) else { return };
+        if first.as_ref().is_some_and(Value::is_null) {
+            return;
+        }
+        if let (AccumulatorKind::Whole { .. }, Some(value)) = (slot.kind, first) {
+            let (units, at) = (whole(value), slot.at + 8);
+            let (sum, is_over) = i128::from_le_bytes(load(group, at)).overflowing_sub(units);
+            let turn = if is_over { if units < 0 { 1 } else { -1 } } else { 0 };
+            let turns = i64::from_le_bytes(load(group, at + 16)) + turn;
+            store(group, at, sum.to_le_bytes());
+            store(group, at + 16, turns.to_le_bytes());
+        }
+        store(group, slot.at, count(group, slot.at).saturating_sub(1).to_le_bytes());
+    }
+
+    /// The result of one aggregate.
+    ///
+    /// # Errors
+    /// It does not fit its type.
+    #[inline]
+    pub(super) fn result<'v>(
+        &self,
+        number: usize,
+        group: &'v [u8],
+        stores: &'v mut Stores,
+    ) -> Result<Value<'v>, EvalError> {
+        let Stores { arena, joined, .. } = stores;
+        self.slots.get(number).map_or(Ok(Value::Null), |slot| slot.result(group, arena, joined))
+    }
+
     /// Adds the rows of another group.
     pub(super) fn merge(&self, into: &mut [u8], owner: u32, from: &[u8], stores: &mut Stores) {
         for (number, slot) in self.slots.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The handler of a query with state: windows, joins, groups.
+//! The handler of a query with state: windows, joins, groups, OVER.
 //!
 //! A [`StatefulHandler`] runs for the records of one stream and format. Its *readers* narrow them and make the rows of stages'
 //! inputs; the *stages* keep rows or groups, and the programs behind them make the rows of the next stage, or of the output. All
@@ -29,7 +29,9 @@ mod keys;
 mod latest;
 mod moment;
 mod operator;
+mod over;
 mod pair;
+mod past_rows;
 mod ranked;
 mod rows;
 mod sketch;
@@ -398,7 +400,7 @@ impl Handler for StatefulHandler {
 /// Whether a stage closes windows or lets go of rows: by the clock, or a part at a time.
 fn wants_time(stage: &Stage) -> bool {
     match &stage.operator {
-        Operator::Union => false,
+        Operator::Union | Operator::Over(_) => false,
         Operator::Aggregate(aggregation) => aggregation.window != Window::Running,
         Operator::Join(_) | Operator::Asof(_) | Operator::Latest(_) => true,
     }
@@ -423,6 +425,7 @@ fn kind_of(program: &StatefulProgram) -> String {
         let _ = match &stage.operator {
             Operator::Union => write!(kind, "union;"),
             Operator::Aggregate(aggregation) => write!(kind, "{aggregation:?};"),
+            Operator::Over(over) => write!(kind, "{over:?};"),
             Operator::Asof(asof) => write!(kind, "{asof:?};"),
             Operator::Latest(latest) => write!(kind, "latest {:?};", latest.keys),
             Operator::Join(join) => {

@@ -7,6 +7,7 @@ use super::asof::Asof;
 use super::join::Join;
 use super::latest::{Latest, StateOrder};
 use super::moment::{Budget, Emit, Lost, Moment};
+use super::over::Over;
 use super::windows::Windows;
 
 /// A stage's work.
@@ -14,6 +15,7 @@ use super::windows::Windows;
 pub(super) enum Operator {
     Union,
     Windows(Box<Windows>),
+    Over(Box<Over>),
     Join(Box<Join>),
     Asof(Box<Asof>),
     Latest(Box<Latest>),
@@ -38,6 +40,7 @@ impl Operator {
                 let input = input(0)?;
                 Operator::Windows(Box::new(Windows::of(aggregation, &input.row, input.time.is_some(), &stage.rows)?))
             }
+            Plan::Over(over) => Operator::Over(Box::new(Over::of(over, &input(0)?.row, &stage.rows)?)),
             Plan::Join(join) => {
                 let formats = [&input(0)?.row, &input(1)?.row];
                 if input(0)?.time.is_none() || input(1)?.time.is_none() {
@@ -67,6 +70,7 @@ impl Operator {
         match self {
             Operator::Union => emit(Ok(row)),
             Operator::Windows(windows) => windows.take(row, moment, emit),
+            Operator::Over(over) => over.take(row, emit),
             Operator::Join(join) => join.take(input, row, moment, emit),
             Operator::Asof(asof) => asof.take(input, row, moment, emit),
             Operator::Latest(latest) => latest.take(row, moment.time, emit),
@@ -76,7 +80,7 @@ impl Operator {
     /// Whether a row of this input leaves without a partner, where it finds none.
     pub(super) fn leaves_alone(&self, input: usize) -> bool {
         match self {
-            Operator::Union | Operator::Windows(_) | Operator::Latest(_) => false,
+            Operator::Union | Operator::Windows(_) | Operator::Over(_) | Operator::Latest(_) => false,
             Operator::Join(join) => join.leaves_alone(input),
             Operator::Asof(asof) => asof.leaves_alone(input),
         }
@@ -85,7 +89,7 @@ impl Operator {
     /// Lets a row of an input leave alone: it has no time, and so no partner.
     pub(super) fn leave(&mut self, input: usize, row: &[u8], emit: Emit<'_>) {
         match self {
-            Operator::Union | Operator::Windows(_) | Operator::Latest(_) => {}
+            Operator::Union | Operator::Windows(_) | Operator::Over(_) | Operator::Latest(_) => {}
             Operator::Join(join) => join.leave(input, row, emit),
             Operator::Asof(asof) => asof.leave(row, emit),
         }
@@ -95,7 +99,7 @@ impl Operator {
     #[inline]
     pub(super) fn advance(&mut self, moment: Moment, budget: &Budget, emit: Emit<'_>) -> bool {
         match self {
-            Operator::Union => false,
+            Operator::Union | Operator::Over(_) => false,
             Operator::Windows(windows) => windows.close(moment.watermark, budget, emit),
             Operator::Join(join) => join.expire(moment.marks, budget, emit),
             Operator::Asof(asof) => asof.release(moment.marks, budget, emit),
@@ -107,7 +111,7 @@ impl Operator {
     #[inline]
     pub(super) fn given(&self, time: RowTime, moment: Moment) -> i64 {
         match self {
-            Operator::Union | Operator::Latest(_) => i64::MIN,
+            Operator::Union | Operator::Over(_) | Operator::Latest(_) => i64::MIN,
             Operator::Windows(windows) => windows.given(time, moment.watermark),
             Operator::Join(join) => join.given(time, moment.marks),
             Operator::Asof(asof) => asof.given(time, moment.marks),
@@ -173,6 +177,7 @@ impl Operator {
         match self {
             Operator::Union => 0,
             Operator::Windows(windows) => windows.used(),
+            Operator::Over(over) => over.used(),
             Operator::Join(join) => join.used(),
             Operator::Asof(asof) => asof.used(),
             Operator::Latest(latest) => latest.used(),
@@ -185,6 +190,7 @@ impl Operator {
             // It keeps within its own bounds, and its readers learn of each key that goes.
             Operator::Union | Operator::Latest(_) => false,
             Operator::Windows(windows) => windows.forget(),
+            Operator::Over(over) => over.forget(),
             Operator::Join(join) => join.forget(),
             Operator::Asof(asof) => asof.forget(),
         }
@@ -195,6 +201,7 @@ impl Operator {
         match self {
             Operator::Union => Lost::default(),
             Operator::Windows(windows) => std::mem::take(&mut windows.lost),
+            Operator::Over(over) => std::mem::take(&mut over.lost),
             Operator::Join(join) => std::mem::take(&mut join.lost),
             Operator::Asof(asof) => std::mem::take(&mut asof.lost),
             Operator::Latest(latest) => std::mem::take(&mut latest.lost),

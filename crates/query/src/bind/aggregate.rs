@@ -5,9 +5,9 @@ use sqlparser::ast;
 
 use super::names::place;
 use super::types::{number_for, scale_of};
-use super::{Binder, Bound, Literal, build, not_possible};
+use super::{Binder, Bound, BoundOver, Literal, build, not_possible};
 use crate::decimal::MAX_SCALE;
-use crate::error::QueryError;
+use crate::error::{Position, QueryError};
 use crate::expr::{Class, Constant, Expr, Node, is_decimal, is_float};
 use crate::stateful::aggregates::{AggregateArgument, AggregateEntry, AggregateType};
 use crate::stateful::program::AggregateFunction;
@@ -24,9 +24,16 @@ pub(crate) struct Groups {
     pub(crate) has_window: bool,
     /// The aggregates, each once.
     pub(crate) aggregates: Vec<BoundAggregate>,
-    /// Whether an argument of an aggregate is being read.
-    is_inside: bool,
+    /// The calls with OVER, each once. In expressions they stand at the fields of aggregates: a query has the one or the other.
+    pub(crate) over: Vec<BoundOver>,
+    /// Where the first of those is.
+    pub(crate) over_at: Option<Position>,
+    /// Whether an argument of an aggregate is being read, or a call with OVER.
+    pub(super) is_inside: bool,
 }
+
+/// The number of fields behind those of the input that are the start and the end of the window.
+pub(crate) const WINDOW_FIELDS: usize = 2;
 
 /// An aggregate over expressions of the input.
 #[derive(Clone, PartialEq, Debug)]
@@ -43,7 +50,7 @@ pub(crate) struct BoundAggregate {
 impl Groups {
     /// The groups of a query whose input has `base` columns.
     pub(crate) fn new(base: usize, has_window: bool) -> Groups {
-        Groups { base, has_window, aggregates: Vec::new(), is_inside: false }
+        Groups { base, has_window, aggregates: Vec::new(), over: Vec::new(), over_at: None, is_inside: false }
     }
 
     /// The field that stands for an aggregate, which is there once.
@@ -53,7 +60,33 @@ impl Groups {
             self.aggregates.push(aggregate);
             self.aggregates.len() - 1
         });
-        Expr { node: Node::Field(self.base + 2 + index), ty, nullable }
+        Expr { node: Node::Field(self.base + WINDOW_FIELDS + index), ty, nullable }
+    }
+
+    /// The field that stands for a call with OVER, which is there once.
+    pub(super) fn add_over(&mut self, call: BoundOver, at: Option<Position>) -> Expr {
+        let (ty, nullable) = (call.ty, call.nullable);
+        self.over_at = self.over_at.or(at);
+        let index = self.over.iter().position(|known| *known == call).unwrap_or_else(|| {
+            self.over.push(call);
+            self.over.len() - 1
+        });
+        Expr { node: Node::Field(self.base + WINDOW_FIELDS + index), ty, nullable }
+    }
+}
+
+impl BoundAggregate {
+    /// The number of rows.
+    pub(crate) fn of_rows() -> BoundAggregate {
+        BoundAggregate {
+            name: "count",
+            function: AggregateFunction::Count,
+            arguments: Vec::new(),
+            distinct: false,
+            filter: None,
+            ty: FieldType::I64,
+            nullable: false,
+        }
     }
 }
 
@@ -134,16 +167,12 @@ impl<'a> Binder<'a> {
         bound.map(|aggregate| Some(groups.add(aggregate)))
     }
 
-    fn aggregate_call(
+    pub(super) fn aggregate_call(
         &mut self,
         source: &'a ast::Expr,
         call: &'a ast::Function,
         name: &str,
     ) -> Result<BoundAggregate, QueryError> {
-        if call.over.is_some() {
-            let error = QueryError::new("OVER is not possible", place(source));
-            return Err(error.hint("GROUP BY … TUMBLE(time, INTERVAL '1 hour') groups by windows of time"));
-        }
         let signatures: Vec<String> = AggregateEntry::named(name).map(AggregateEntry::signature).collect();
         let Some((operands, distinct)) = operands(call) else {
             return Err(not_possible("this form of an aggregate", source).hint(signatures.join("; ")));
@@ -257,7 +286,7 @@ fn operands(call: &ast::Function) -> Option<(Vec<&ast::Expr>, bool)> {
         within_group,
         filter: _,
         null_treatment: None,
-        over: None,
+        over: _,
     } = call
     else {
         return None;

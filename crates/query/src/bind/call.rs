@@ -5,6 +5,7 @@ use sqlparser::ast;
 
 use super::literal::text_as;
 use super::names::place;
+use super::over::form_of;
 use super::types::can_cast;
 use super::{Binder, Bound, Literal, build, not_possible};
 use crate::error::{Position, QueryError};
@@ -19,14 +20,17 @@ impl<'a> Binder<'a> {
     /// `name(arguments)`.
     pub(super) fn function(&mut self, source: &'a ast::Expr, function: &'a ast::Function) -> Result<Expr, QueryError> {
         let name = function.name.to_string().to_ascii_lowercase();
+        if let Some(expr) = self.over(source, function, &name)? {
+            return Ok(expr);
+        }
         if let Some(expr) = self.aggregate(source, function, &name)? {
             return Ok(expr);
         }
         if Function::named(&name).all(Function::is_operator) {
             return Err(unknown_function(source, function, &name));
         }
-        let arguments =
-            plain_arguments(function).ok_or_else(|| not_possible("this form of call", source).hint(LISTED))?;
+        let arguments = plain_arguments(function).filter(|_| function.over.is_none());
+        let arguments = arguments.ok_or_else(|| not_possible("this form of call", source).hint(LISTED))?;
         self.call(source, &name, &arguments)
     }
 
@@ -265,8 +269,8 @@ fn converted(given: &Bound<'_>, kind: Kind) -> Result<Expr, QueryError> {
     }
 }
 
-/// The arguments of a call that is nothing but a name and arguments.
-fn plain_arguments(function: &ast::Function) -> Option<Vec<&ast::Expr>> {
+/// The arguments of a call that is nothing but a name and arguments, and perhaps OVER.
+pub(super) fn plain_arguments(function: &ast::Function) -> Option<Vec<&ast::Expr>> {
     let ast::Function {
         name: _,
         uses_odbc_syntax: false,
@@ -275,7 +279,7 @@ fn plain_arguments(function: &ast::Function) -> Option<Vec<&ast::Expr>> {
         within_group,
         filter: None,
         null_treatment: None,
-        over: None,
+        over: _,
     } = function
     else {
         return None;
@@ -320,6 +324,10 @@ fn unknown_function(source: &ast::Expr, function: &ast::Function, name: &str) ->
     let at = at.or_else(|| place(source));
     if function.over.is_some() {
         return QueryError::new("windows are not possible: records pass one by one", at).hint(LISTED);
+    }
+    if let Some(form) = form_of(name) {
+        return QueryError::new(format!("`{name}` is called with OVER, in a query of a subscription or a handler"), at)
+            .hint(form);
     }
     if name == "array_agg" {
         let message = "array_agg() is not possible: expressions make no lists";

@@ -6,6 +6,7 @@ mod call;
 mod literal;
 mod names;
 mod ops;
+mod over;
 mod parameter;
 mod types;
 
@@ -18,11 +19,13 @@ use crate::error::{Position, QueryError};
 use crate::expr::{Constant, Expr, Node};
 use crate::parse::{Item, POSSIBLE, Select};
 use crate::program::{Output, Program, Projection, reads};
+use crate::stateful::read::NamedWindow;
 
-pub(crate) use aggregate::{BoundAggregate, Groups};
+pub(crate) use aggregate::{BoundAggregate, Groups, WINDOW_FIELDS};
 pub(crate) use build::{arithmetic, cast, compare, is_null};
 pub(crate) use call::{as_interval, interval_text};
 pub(crate) use names::{Table, listed, nearest, place};
+pub(crate) use over::{BoundOver, BoundOverFunction};
 pub(crate) use parameter::{check_names, set};
 pub(crate) use types::{can_cast, common_type};
 
@@ -133,6 +136,8 @@ pub(crate) struct Binder<'a> {
     groups: Option<Groups>,
     /// The clause that has no aggregates, in a query that may have some elsewhere.
     refuses_aggregates_in: Option<&'static str>,
+    /// The windows of the clause WINDOW.
+    windows: &'a [NamedWindow],
     /// Columns that were named, and where.
     seen: Vec<(usize, Option<Position>)>,
 }
@@ -152,6 +157,7 @@ impl<'a> Binder<'a> {
             depth: 0,
             groups: None,
             refuses_aggregates_in: None,
+            windows: &[],
             seen: Vec::new(),
         }
     }

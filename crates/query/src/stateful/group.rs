@@ -3,8 +3,9 @@
 use crossdock_format::{FieldSpec, FieldType, Format};
 use sqlparser::ast;
 
+use super::over::OverCalls;
 use super::plan::{interval_of, is_time};
-use super::program::{Aggregate, AggregateFunction, Aggregation, MAX_WINDOWS, Window};
+use super::program::{Aggregation, MAX_WINDOWS, Window};
 use super::read::Body;
 use super::rows::{Flow, Row, unique};
 use crate::bind::{Binder, BoundAggregate, Groups, Table, compare, is_null, place};
@@ -17,6 +18,19 @@ use crate::program::Output;
 pub(super) struct Selected {
     pub(super) columns: Vec<Output>,
     pub(super) grouping: Option<Grouping>,
+    /// Calls with OVER, which the columns read behind those of FROM; only without groups.
+    pub(super) over: Option<OverCalls>,
+}
+
+impl Selected {
+    /// Marks the columns of FROM that are read.
+    pub(super) fn mark(&self, wanted: &mut [bool]) {
+        match (&self.grouping, &self.over) {
+            (Some(grouping), _) => grouping.exprs().for_each(|expr| expr.mark_fields(wanted)),
+            (None, Some(over)) => over.mark(&self.columns, wanted),
+            (None, None) => self.columns.iter().for_each(|column| column.expr.mark_fields(wanted)),
+        }
+    }
 }
 
 /// Groups of the rows of FROM.
@@ -51,7 +65,10 @@ pub(super) fn selected<'a>(
 ) -> Result<Selected, QueryError> {
     let keys = keys(body, tables, binder)?;
     // Which aggregates there are decides what the columns are columns of.
-    let grouped = || binder().with_groups(Groups::new(base, keys.window.is_some()));
+    let grouped = || {
+        let groups = Groups::new(base, keys.window.is_some());
+        binder().with_groups(groups).with_windows(&body.windows)
+    };
     let mut first = grouped();
     let plain = first.columns(&body.items, &mut |_, expr, _| Ok(expr))?;
     if let Some(having) = &body.having {
@@ -59,10 +76,11 @@ pub(super) fn selected<'a>(
     }
     let has_aggregates = first.groups().is_some_and(|groups| !groups.aggregates.is_empty());
     let has_groups = !body.keys.is_empty() || body.having.is_some() || has_aggregates;
+    let over = OverCalls::of(first.groups(), has_groups || body.is_distinct)?;
     if !has_groups {
         return Ok(match body.is_distinct {
             true => distinct(plain, body.at)?,
-            false => Selected { columns: plain, grouping: None },
+            false => Selected { columns: plain, grouping: None, over },
         });
     }
     if body.is_distinct {
@@ -83,7 +101,8 @@ pub(super) fn selected<'a>(
         having.insert(0, once(&mut aggregates, keys.before_aggregates()));
     }
     let (window, time) = keys.window.unwrap_or((Window::Running, None));
-    Ok(Selected { columns, grouping: Some(Grouping { keys: keys.keys, window, time, aggregates, having }) })
+    let grouping = Some(Grouping { keys: keys.keys, window, time, aggregates, having });
+    Ok(Selected { columns, grouping, over: None })
 }
 
 /// SELECT DISTINCT: groups by all columns.
@@ -104,21 +123,13 @@ fn distinct(columns: Vec<Output>, at: Option<Position>) -> Result<Selected, Quer
     let mut aggregates = Vec::new();
     let having = vec![once(&mut aggregates, keys.len())];
     let grouping = Grouping { keys, window: Window::Running, time: None, aggregates, having };
-    Ok(Selected { columns: outputs, grouping: Some(grouping) })
+    Ok(Selected { columns: outputs, grouping: Some(grouping), over: None })
 }
 
 /// Without a window each row brings the present row of its group: the condition that this is the first one, and the aggregate it needs.
 fn once(aggregates: &mut Vec<BoundAggregate>, at: usize) -> Expr {
     let index = at + aggregates.len();
-    aggregates.push(BoundAggregate {
-        name: "count",
-        function: AggregateFunction::Count,
-        arguments: Vec::new(),
-        distinct: false,
-        filter: None,
-        ty: FieldType::I64,
-        nullable: false,
-    });
+    aggregates.push(BoundAggregate::of_rows());
     let count = Expr { node: Node::Field(index), ty: FieldType::I64, nullable: false };
     compare(CompareOp::Eq, count, Expr::constant(Constant::Int(1), FieldType::I64))
 }
@@ -318,16 +329,7 @@ impl Grouping {
         };
         let mut aggregates = Vec::with_capacity(self.aggregates.len());
         for aggregate in &self.aggregates {
-            let mut arguments = Vec::with_capacity(aggregate.arguments.len());
-            for argument in &aggregate.arguments {
-                arguments.push(row.add_unnamed(aggregate.name, flow.placed(argument)?, &flow.input));
-            }
-            let filter = match &aggregate.filter {
-                Some(filter) => Some(row.add_unnamed("filter", flow.placed(filter)?, &flow.input)),
-                None => None,
-            };
-            let BoundAggregate { function, distinct, ty, .. } = *aggregate;
-            aggregates.push(Aggregate { function, arguments, distinct, filter, ty });
+            aggregates.push(row.add_aggregate(aggregate, flow)?);
         }
         Ok((row, time, Aggregation { keys, window: self.window, aggregates }))
     }

@@ -1,13 +1,14 @@
-//! Queries that keep state: joins, windows, groups.
+//! Queries that keep state: joins, windows, groups, values over rows before.
 
 pub(crate) mod aggregates;
 mod group;
 mod join;
 mod latest;
+mod over;
 mod plan;
 pub(crate) mod program;
 mod query;
-mod read;
+pub(crate) mod read;
 mod rows;
 mod show;
 
@@ -15,6 +16,7 @@ pub use aggregates::{AGGREGATES, AggregateArgument, AggregateEntry, AggregateTyp
 pub use latest::KeyedState;
 pub use program::{
     Aggregate, AggregateFunction, Aggregation, AsofJoin, DerivedTime, IntervalJoin, JoinKind, LatestByKey,
-    MAX_STATE_BYTES, MAX_WINDOWS, Operator, Port, RowTime, Stage, StageInput, StatefulProgram, StreamSource, Window,
+    MAX_ROWS_BEFORE, MAX_STATE_BYTES, MAX_WINDOWS, Operator, OverFunction, OverRows, OverValue, Port, RowFrame,
+    RowTime, Stage, StageInput, StatefulProgram, StreamSource, Window,
 };
 pub use query::{Query, StatefulQuery, parse_query};

@@ -268,10 +268,7 @@ impl<'q> Planner<'q> {
         let joins = self.joins(body, &tables)?;
         let selected = group::selected(body, &tables, from, &binder)?;
         let mut wanted = vec![false; from];
-        match &selected.grouping {
-            Some(grouping) => grouping.exprs().for_each(|expr| expr.mark_fields(&mut wanted)),
-            None => selected.columns.iter().for_each(|column| column.expr.mark_fields(&mut wanted)),
-        }
+        selected.mark(&mut wanted);
         let names: Vec<String> = selected.columns.iter().map(|column| column.name.clone()).collect();
         let called: Vec<String> = tables.iter().map(|table| table.called.0.to_owned()).collect();
         let columns: Vec<(usize, String)> = tables
@@ -295,6 +292,9 @@ impl<'q> Planner<'q> {
         };
         if let Some(grouping) = &selected.grouping {
             flow = self.grouped(flow, grouping, (lateness_ns, body.at))?;
+        }
+        if let Some(over) = &selected.over {
+            flow = self.over(flow, over, &selected.columns)?;
         }
         let columns: Result<Vec<Option<Expr>>, QueryError> =
             selected.columns.iter().map(|column| flow.placed(&column.expr).map(Some)).collect();

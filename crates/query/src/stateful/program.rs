@@ -13,6 +13,9 @@ pub const MAX_STATE_BYTES: usize = 256 << 20;
 /// The most hopping windows that a row is in.
 pub const MAX_WINDOWS: u64 = 4096;
 
+/// The most rows before the present one that a frame of OVER begins with, and that `lag` goes back.
+pub const MAX_ROWS_BEFORE: u32 = 1000;
+
 /// The input of a stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Port {
@@ -106,6 +109,8 @@ pub enum Operator {
     Union,
     /// Groups by key and window of one input.
     Aggregate(Aggregation),
+    /// Values over the rows of one input that came before each.
+    Over(OverRows),
     /// Pairs of rows of two inputs whose times are near each other.
     Join(IntervalJoin),
     /// Each row of the left input with the latest row of the right one by key.
@@ -207,6 +212,58 @@ pub enum AggregateFunction {
     StringAgg,
 }
 
+/// OVER. Each row of the input makes one at once, in the order in which they come: its first columns, then a column for each value.
+#[derive(Clone, Debug)]
+pub struct OverRows {
+    /// The number of columns of the input that pass.
+    pub passed: usize,
+    /// The columns of each PARTITION BY; without columns all rows are together.
+    pub partitions: Vec<Vec<usize>>,
+    /// The values.
+    pub values: Vec<OverValue>,
+}
+
+/// A value over the rows of a partition.
+#[derive(Clone, Debug)]
+pub struct OverValue {
+    /// The partition, by its place in [`OverRows::partitions`].
+    pub partition: usize,
+    /// The function.
+    pub function: OverFunction,
+}
+
+/// A function with OVER. Columns are those of the input.
+#[derive(Clone, Debug)]
+pub enum OverFunction {
+    /// An aggregate of the rows of a frame.
+    Aggregate(Aggregate, RowFrame),
+    /// The value of a row before, null too.
+    Lag {
+        /// The column.
+        column: usize,
+        /// How many rows before the present one; 0 is the present one.
+        rows: u32,
+        /// The column of the present row that stands in for it where there is no such row; without one it is null then.
+        default: Option<usize>,
+    },
+    /// The value of a frame's first row, null too.
+    First {
+        /// The column.
+        column: usize,
+        /// The frame.
+        frame: RowFrame,
+    },
+}
+
+/// The rows of a partition that count, by their distance from the present one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RowFrame {
+    /// The distance of the first row, at most [`MAX_ROWS_BEFORE`]; `None`: it is the first of the partition.
+    pub from: Option<u32>,
+    /// The distance of the last row; not more than that of the first.
+    pub until: u32,
+}
+
 /// Which rows leave a join that have no partner: with nulls in place of the partner's columns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JoinKind {
@@ -290,6 +347,7 @@ impl Stage {
             Operator::Aggregate(Aggregation { keys, window: Window::Running, .. }) => {
                 keys.get(column).map(|key| vec![(0, *key)])
             }
+            Operator::Over(over) => (column < over.passed).then(|| vec![(0, column)]),
             Operator::Asof(AsofJoin { waits: false, .. }) => {
                 let left = self.inputs.first()?.row.fields().len();
                 (column < left).then(|| vec![(0, column)])

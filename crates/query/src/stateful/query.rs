@@ -22,7 +22,7 @@ use crate::view::View;
 pub enum Query {
     /// Of one stream, whose records pass one by one.
     Select(Select),
-    /// With joins, groups or several streams.
+    /// With joins, groups, rows before, or several streams.
     Stateful(StatefulQuery),
 }
 
@@ -51,7 +51,8 @@ struct StreamName {
 }
 
 /// Reads a query of any kind, with the clauses of a subscription if it has some: one stream without state stays what
-/// [`parse_subscription`] gives; one with `GROUP BY`, aggregates, `JOIN`, `UNION ALL`, `WITH` or a query within it has state.
+/// [`parse_subscription`] gives; one with `GROUP BY`, aggregates, `OVER`, `JOIN`, `UNION ALL`, `WITH` or a query within it has
+/// state.
 ///
 /// # Errors
 /// Anything else is refused with its place and what is possible.
@@ -67,7 +68,8 @@ fn stateful(sql: &str) -> Result<StatefulQuery, QueryError> {
     let tree = reader.tree()?;
     let clauses = reader.clauses(None)?;
     if let Some(snapshot) = clauses.snapshot {
-        let message = "SNAPSHOT is of one stream's own records: a query with joins, groups or several streams has none";
+        let message =
+            "SNAPSHOT is of one stream's own records: a query with joins, groups, OVER or several streams has none";
         return Err(QueryError::new(message, snapshot.at)
             .hint("possible is: SELECT columns FROM stream SNAPSHOT [THEN CHANGES] [WHERE condition]"));
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sqlparser::ast;
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
@@ -32,7 +33,24 @@ pub(crate) struct Body {
     pub(crate) condition: Option<Condition>,
     pub(crate) keys: Vec<Condition>,
     pub(crate) having: Option<Condition>,
+    pub(crate) windows: Vec<NamedWindow>,
     pub(crate) lateness: Option<Condition>,
+}
+
+/// A window of the clause WINDOW, which calls with OVER name.
+#[derive(Debug)]
+pub(crate) struct NamedWindow {
+    pub(crate) name: Name,
+    pub(crate) spec: ast::WindowSpec,
+}
+
+impl NamedWindow {
+    /// Whether `OVER name` means it.
+    pub(crate) fn is_called(&self, name: &ast::Ident) -> bool {
+        let Name { text, quoted } = &self.name;
+        name.value == *text
+            || (!quoted && name.quote_style.is_none() && name.value.to_lowercase() == text.to_lowercase())
+    }
 }
 
 /// A stream or query of FROM.
@@ -161,8 +179,9 @@ impl Reader {
         let condition = self.clause(&["WHERE"])?;
         let keys = self.keys()?;
         let having = self.clause(&["HAVING"])?;
+        let windows = self.windows()?;
         let lateness = self.clause(&["LATENESS"])?;
-        Ok(Body { at, is_distinct, items, from, condition, keys, having, lateness })
+        Ok(Body { at, is_distinct, items, from, condition, keys, having, windows, lateness })
     }
 
     /// An expression behind these words, if they are next.
@@ -182,6 +201,29 @@ impl Reader {
             keys.push(Condition { at: self.here(), expr: self.expr()? });
             if !self.parser.consume_token(&Token::Comma) {
                 return Ok(keys);
+            }
+        }
+    }
+
+    /// `WINDOW name AS (PARTITION BY …), …`
+    fn windows(&mut self) -> Result<Vec<NamedWindow>, QueryError> {
+        let mut windows: Vec<NamedWindow> = Vec::new();
+        if !self.takes_words(&["WINDOW"]) {
+            return Ok(windows);
+        }
+        loop {
+            let at = self.here();
+            let name = self.name("the name of a window")?;
+            if windows.iter().any(|window| window.name.text == name.text) {
+                return Err(QueryError::new(format!("two windows are called `{}`", name.text), at));
+            }
+            if !self.takes_words(&["AS"]) || !self.parser.consume_token(&Token::LParen) {
+                return Err(self.unexpected("AS (PARTITION BY key ROWS 9 PRECEDING)", Clause::Where));
+            }
+            let spec = self.parser.parse_window_spec().map_err(|error| self.parser_error(error))?;
+            windows.push(NamedWindow { name, spec });
+            if !self.parser.consume_token(&Token::Comma) {
+                return Ok(windows);
             }
         }
     }
@@ -286,6 +328,7 @@ pub(crate) fn has_state(tokens: &[TokenWithSpan]) -> bool {
     let (mut is_first, mut is_behind_distinct) = (true, false);
     let (mut depth, mut is_in_from) = (0_usize, false);
     while let Some(token) = words.next() {
+        let is_before_window = is_window(words.clone());
         let next = words.peek();
         let is_before_parenthesis = next.is_some_and(|next| next.token == Token::LParen);
         match &token.token {
@@ -295,11 +338,17 @@ pub(crate) fn has_state(tokens: &[TokenWithSpan]) -> bool {
                     return true;
                 }
             }
-            Token::RParen => depth = depth.saturating_sub(1),
+            Token::RParen => {
+                depth = depth.saturating_sub(1);
+                if is_before_window {
+                    return true;
+                }
+            }
             Token::Comma if depth == 0 && is_in_from => return true,
             Token::Word(word) if word.quote_style.is_none() => match word.keyword {
                 Keyword::JOIN | Keyword::GROUP | Keyword::HAVING | Keyword::UNION => return true,
                 Keyword::WITH if is_first => return true,
+                Keyword::NULLS if is_before_window => return true,
                 Keyword::SELECT if next.is_some_and(|next| is_word(next, Keyword::DISTINCT)) => return true,
                 // But not that of `IS DISTINCT FROM`.
                 Keyword::FROM if depth == 0 && !is_behind_distinct => is_in_from = true,
@@ -314,6 +363,18 @@ pub(crate) fn has_state(tokens: &[TokenWithSpan]) -> bool {
         is_behind_distinct = is_word(token, Keyword::DISTINCT);
     }
     false
+}
+
+/// Whether `OVER` with a window is next, and not a column of this name.
+fn is_window<'t>(mut words: impl Iterator<Item = &'t TokenWithSpan>) -> bool {
+    if !words.next().is_some_and(|word| is_word(word, Keyword::OVER)) {
+        return false;
+    }
+    match words.next().map(|next| &next.token) {
+        Some(Token::LParen) => true,
+        Some(Token::Word(word)) => word.quote_style.is_some() || word.keyword != Keyword::FROM,
+        _ => false,
+    }
 }
 
 /// `MAX RATE`.

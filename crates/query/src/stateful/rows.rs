@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use crossdock_format::{Field, FieldSpec, FieldType, Format, TypeSpec};
 
-use crate::bind::{can_cast, cast, tidied};
+use super::program::Aggregate;
+use crate::bind::{BoundAggregate, can_cast, cast, tidied};
 use crate::error::QueryError;
 use crate::expr::{Constant, Expr, Node};
 use crate::program::{Output, Program, Projection, reads};
@@ -140,6 +141,20 @@ impl Row {
         };
         let name = field.map_or(name, |field| &field.name);
         self.add(name, expr)
+    }
+
+    /// An aggregate over the columns that have its arguments.
+    pub(super) fn add_aggregate(&mut self, aggregate: &BoundAggregate, flow: &Flow) -> Result<Aggregate, QueryError> {
+        let mut arguments = Vec::with_capacity(aggregate.arguments.len());
+        for argument in &aggregate.arguments {
+            arguments.push(self.add_unnamed(aggregate.name, flow.placed(argument)?, &flow.input));
+        }
+        let filter = match &aggregate.filter {
+            Some(filter) => Some(self.add_unnamed("filter", flow.placed(filter)?, &flow.input)),
+            None => None,
+        };
+        let BoundAggregate { function, distinct, ty, .. } = *aggregate;
+        Ok(Aggregate { function, arguments, distinct, filter, ty })
     }
 
     /// Rows have a column, even if nobody reads one.

@@ -5,8 +5,8 @@ use std::fmt;
 use crossdock_format::Format;
 
 use super::program::{
-    Aggregate, AggregateFunction, Aggregation, AsofJoin, IntervalJoin, JoinKind, LatestByKey, Operator, Port, Stage,
-    StageInput, StatefulProgram, StreamSource, Window,
+    Aggregate, AggregateFunction, Aggregation, AsofJoin, IntervalJoin, JoinKind, LatestByKey, Operator, OverFunction,
+    OverRows, OverValue, Port, RowFrame, Stage, StageInput, StatefulProgram, StreamSource, Window,
 };
 use crate::program::{Program, Projection};
 
@@ -92,6 +92,7 @@ impl fmt::Display for Work<'_> {
         match &stage.operator {
             Operator::Union => f.write_str("union all"),
             Operator::Aggregate(aggregation) => aggregate(f, aggregation, stage.inputs.first()),
+            Operator::Over(of) => over(f, of, stage.inputs.first()),
             Operator::Join(join) => {
                 let IntervalJoin { kind, keys, within_ns, condition } = join;
                 f.write_str(kind_word(*kind))?;
@@ -162,6 +163,51 @@ fn aggregate(f: &mut fmt::Formatter<'_>, aggregation: &Aggregation, input: Optio
     Ok(())
 }
 
+/// The values of each partition.
+fn over(f: &mut fmt::Formatter<'_>, of: &OverRows, input: Option<&StageInput>) -> fmt::Result {
+    f.write_str("over the rows before")?;
+    for (number, keys) in of.partitions.iter().enumerate() {
+        f.write_str(match number {
+            0 => "",
+            _ if keys.is_empty() => "; of all rows",
+            _ => ";",
+        })?;
+        for (index, key) in keys.iter().enumerate() {
+            write!(f, "{} {}", if index == 0 { " by" } else { "," }, name(input, *key))?;
+        }
+        let values = of.values.iter().filter(|value| value.partition == number);
+        for (index, OverValue { function, .. }) in values.enumerate() {
+            f.write_str(if index == 0 { ": " } else { ", " })?;
+            match function {
+                OverFunction::Aggregate(aggregate, frame) => write!(f, "{} {}", Call(aggregate, input), Rows(*frame))?,
+                OverFunction::First { column, frame } => {
+                    write!(f, "first_value({}) {}", name(input, *column), Rows(*frame))?;
+                }
+                OverFunction::Lag { column, rows, default } => {
+                    write!(f, "lag({}, {rows}", name(input, *column))?;
+                    default.iter().try_for_each(|default| write!(f, ", {}", name(input, *default)))?;
+                    f.write_str(")")?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The rows of a frame.
+struct Rows(RowFrame);
+
+impl fmt::Display for Rows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            RowFrame { from: None, until: 0 } => f.write_str("of all rows"),
+            RowFrame { from: None, until } => write!(f, "of all rows but the last {until}"),
+            RowFrame { from: Some(from), until: 0 } => write!(f, "of {} rows", from + 1),
+            RowFrame { from: Some(from), until } => write!(f, "of the rows {from} to {until} before"),
+        }
+    }
+}
+
 /// An aggregate as it is called.
 struct Call<'a>(&'a Aggregate, Option<&'a StageInput>);
 
@@ -217,6 +263,9 @@ fn kept(stage: &Stage) -> &'static str {
     match &stage.operator {
         Operator::Union => "nothing",
         Operator::Aggregate(Aggregation { window: Window::Running, .. }) => "each group, until the bound is reached",
+        Operator::Over(_) => {
+            "of each key the rows before that are read, and what is added up, until the bound is reached"
+        }
         Operator::Aggregate(_) => "the groups of each window, until the watermark is past its end",
         Operator::Join(_) => "rows of both sides, until the other side's watermark is past their last partner",
         Operator::Asof(AsofJoin { waits: true, .. }) => {
