@@ -7,16 +7,22 @@ use crossdock_format::{FieldType, Format, RecordBuilder, Value};
 /// A row's values as texts. Bytes are hexadecimal digits behind `\x`, times nanoseconds since 1970.
 pub(crate) type Values = Vec<Option<String>>;
 
-/// A stream's name, and its schema: a line for each column.
-#[derive(Clone, Debug, PartialEq)]
+/// A stream's name, and its schema: a line for each column, behind that of a foreign layout if it has one.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Stream {
     pub(crate) name: String,
+    pub(crate) layout: Option<String>,
     pub(crate) columns: Vec<String>,
 }
 
 impl Stream {
     pub(crate) fn format(&self) -> Format {
-        Format::parse_schema(&(self.columns.join("\n") + "\n")).unwrap_or_else(|error| panic!("{}: {error}", self.name))
+        Format::parse_schema(&self.schema()).unwrap_or_else(|error| panic!("{}: {error}", self.name))
+    }
+
+    /// The schema as a text.
+    pub(crate) fn schema(&self) -> String {
+        self.layout.iter().chain(&self.columns).map(|line| format!("{line}\n")).collect()
     }
 }
 
@@ -58,7 +64,7 @@ impl Case {
         let mut text: String = remarks.lines().map(|line| format!("# {line}\n")).collect();
         let json = |values: &Values| serde_json::to_string(values).unwrap();
         for stream in &self.streams {
-            write!(text, "\nstream {}\n{}\n", stream.name, stream.columns.join("\n")).unwrap();
+            write!(text, "\nstream {}\n{}", stream.name, stream.schema()).unwrap();
         }
         text += "\nrows\n";
         for (stream, values) in &self.rows {
@@ -88,7 +94,7 @@ impl Case {
             match (section, line.split_once(' ')) {
                 (_, Some(("stream", name))) if case.rows.is_empty() => {
                     section = "stream";
-                    case.streams.push(Stream { name: name.to_owned(), columns: Vec::new() });
+                    case.streams.push(Stream { name: name.to_owned(), ..Stream::default() });
                 }
                 (_, Some(("compare", words))) => {
                     let rule = |word| Rule::ALL.iter().find(|(_, known)| *known == word).map(|(rule, _)| *rule);
@@ -100,6 +106,9 @@ impl Case {
                     case.last_of = columns.ok_or_else(|| wrong("`last of each` needs a number of columns"))?;
                 }
                 (_, None) if ["rows", "query", "expected"].contains(&line) => section = line,
+                ("stream", Some(("layout", _))) => {
+                    case.streams.last_mut().into_iter().for_each(|stream| stream.layout = Some(line.to_owned()));
+                }
                 ("stream", _) => {
                     case.streams.last_mut().into_iter().for_each(|stream| stream.columns.push(line.to_owned()))
                 }

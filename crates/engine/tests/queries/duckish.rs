@@ -119,7 +119,13 @@ impl Duckish<'_> {
             Node::Cast(operand) => write!(f, "TRY_CAST({} AS {})", of(operand), duck_type(self.0.ty)),
             Node::Call(call) => {
                 let arguments: Vec<String> = call.arguments.iter().map(of).collect();
-                write!(f, "TRY({}({}))", call.function.name, arguments.join(", "))
+                let name = match (call.function.name, self.0.ty) {
+                    ("btrim", _) => "trim",
+                    // Of two nearest whole numbers the even one.
+                    ("round", FieldType::F64) => return write!(f, "TRY(round_even({}, 0))", arguments.join(", ")),
+                    (name, _) => name,
+                };
+                write!(f, "TRY({name}({}))", arguments.join(", "))
             }
             _ => Ok(()),
         }

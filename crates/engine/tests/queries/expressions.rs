@@ -8,6 +8,7 @@ use fastrand::Rng;
 use proptest::strategy::{BoxedStrategy, Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
+use crate::calls::with_calls;
 use crate::case::{Case, Rule, Stream, Values, record};
 use crate::duckish::{Duckish, guarded};
 use crate::functions::{FunctionPair, functions};
@@ -63,15 +64,17 @@ impl ExpressionMaker {
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         self.runner = TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
         let shapes = shapes(&mut self.random);
-        let columns: Vec<String> = shapes.iter().map(|shape| shape.column.clone()).collect();
+        let stream = stream(&shapes, &mut self.random);
+        let is_foreign = stream.layout.is_some();
         let mut rows = Vec::new();
         for _ in 0..ROWS {
             let row = some(&self.rows, &mut self.runner);
-            let values: Values = shapes.iter().map(|shape| shape.value(&row, &mut self.random)).collect();
+            // What says which values are null follows from them.
+            let mut values: Values = if is_foreign { vec![None] } else { Vec::new() };
+            values.extend(shapes.iter().map(|shape| shape.value(&row, &mut self.random)));
             rows.push((0, values));
         }
-        let streams = vec![Stream { name: "s".to_owned(), columns }];
-        let case = Case { streams, rows, query: String::new(), rules: Vec::new(), last_of: 0 };
+        let case = Case { streams: vec![stream], rows, query: String::new(), rules: Vec::new(), last_of: 0 };
         // Values that the format does not take are a fault of this generator, to be seen here.
         let format = case.streams[0].format();
         let mut builder = RecordBuilder::new(&format);
@@ -81,11 +84,16 @@ impl ExpressionMaker {
 
     fn spec(&mut self) -> ExpressionSpec {
         let is_guarded = self.random.bool();
-        let as_wanted = |expr: Expr| if is_guarded { guarded(&expr) } else { expr };
-        let filter = (self.random.u8(0..8) > 0).then(|| as_wanted(some(&self.filters, &mut self.runner)));
+        let has_calls = self.random.bool();
+        let as_wanted = |expr: Expr, random: &mut Rng| {
+            let expr = if has_calls { with_calls(&expr, random) } else { expr };
+            if is_guarded { guarded(&expr) } else { expr }
+        };
+        let has_filter = self.random.u8(0..8) > 0;
+        let filter = has_filter.then(|| as_wanted(some(&self.filters, &mut self.runner), &mut self.random));
         let items = (0..2).map(|_| match self.random.u8(0..4) {
             0 => Item::Function(self.functions[self.random.usize(0..self.functions.len())].clone()),
-            _ => Item::Expr(as_wanted(some(&self.values, &mut self.runner))),
+            _ => Item::Expr(as_wanted(some(&self.values, &mut self.runner), &mut self.random)),
         });
         let items = items.collect();
         ExpressionSpec { filter, items }
@@ -98,12 +106,11 @@ fn some<S: Strategy>(strategy: &S, runner: &mut TestRunner) -> S::Value {
 
 /// A column of the table of [`generate::format`], or one beside them, in a type of its class.
 struct Shape {
-    column: String,
     name: &'static str,
+    ty: &'static str,
     nullable: bool,
     /// Of whole numbers the least and the greatest; of decimals those of its units.
     range: (i128, i128),
-    is_single: bool,
 }
 
 /// The columns in a random order, each with a random type of those that the queries may find there.
@@ -138,11 +145,28 @@ fn shapes(random: &mut Rng) -> Vec<Shape> {
             _ => (i64::MIN.into(), i64::MAX.into()),
         };
         let nullable = random.u8(0..4) > 0;
-        let column = format!("{name} {ty}{}", if nullable { " null" } else { "" });
-        shapes.push(Shape { column, name, nullable, range, is_single: ty == "f32" });
+        shapes.push(Shape { name, ty, nullable, range });
     }
     random.shuffle(&mut shapes);
     shapes
+}
+
+/// The stream of these columns: in the natural layout, or, one in three, in one of another program, which is read in place.
+fn stream(shapes: &[Shape], random: &mut Rng) -> Stream {
+    let name = "s".to_owned();
+    if random.u8(0..3) > 0 {
+        let column =
+            |shape: &Shape| format!("{} {}{}", shape.name, shape.ty, if shape.nullable { " null" } else { "" });
+        return Stream { name, layout: None, columns: shapes.iter().map(column).collect() };
+    }
+    let layout = ["layout foreign big packed", "layout foreign little packed"][random.usize(0..2)];
+    let mut columns = vec!["m u16".to_owned()];
+    for (bit, Shape { name, ty, nullable, .. }) in shapes.iter().enumerate() {
+        let length = if ["string", "bytes"].contains(ty) { " inline u16" } else { "" };
+        let null = if *nullable { format!(" null unless bit {bit} of m") } else { String::new() };
+        columns.push(format!("{name} {ty}{length}{null}"));
+    }
+    Stream { name, layout: Some(layout.to_owned()), columns }
 }
 
 impl Shape {
@@ -154,7 +178,7 @@ impl Shape {
             value.clamp(least, most).to_string()
         };
         let float =
-            |value: f64| if self.is_single { format!("{:?}", f64::from(value as f32)) } else { format!("{value:?}") };
+            |value: f64| if self.ty == "f32" { format!("{:?}", f64::from(value as f32)) } else { format!("{value:?}") };
         let odd_float = [f64::MAX, f64::MIN, f64::MIN_POSITIVE, 5e-324, -0.0, 1e15, 9_223_372_036_854_775_808.0, 2.5];
         let odd_time = [i64::MIN, i64::MAX, i64::MIN + 1, i64::MAX - 1, -1, 951_782_400_000_000_000, 999_999_999];
         let value = match self.name {

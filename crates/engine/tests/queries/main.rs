@@ -7,6 +7,7 @@
 //! DuckDB.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test that fails may panic, and prints its seed
 
+mod calls;
 mod case;
 mod duck;
 mod duckish;
@@ -226,6 +227,42 @@ fn cases_are_read_as_they_were_written() {
     }
     let wrong = Case::from_text("stream s\nts timestamp\n\nrows\nq [\"1\"]\n").unwrap_err();
     assert_eq!(wrong, "line 5: there is no such stream: q [\"1\"]");
+}
+
+#[test]
+fn the_kinds_have_the_cases_that_they_are_to_have() {
+    for (kind, parts) in [
+        (
+            Kind::Expressions,
+            &[
+                "layout foreign big",
+                "layout foreign little",
+                " null\n",
+                "\"NaN\"",
+                "\"inf\"",
+                "-9223372036854775808",
+                "\"\"",
+                "日本",
+            ][..],
+        ),
+        (
+            Kind::Expressions,
+            &["upper(", "abs(", "round(", "TRY(", " WHERE ", "ILIKE", "CASE", "numeric", "IN (", "BETWEEN"],
+        ),
+        (
+            Kind::Joins,
+            &["ASOF JOIN", "ASOF LEFT", "FULL JOIN", "LEFT JOIN", "BETWEEN", "s.ts = q.ts", "LATENESS", "null]"],
+        ),
+        (Kind::Windows, &["TUMBLE", "HOP", "SESSION", "HAVING", "WHERE", "DISTINCT", "FILTER", "UNION ALL", "NaN"]),
+    ] {
+        let mut maker = Maker::new(kind);
+        let mut all = String::new();
+        for seed in 0..20 {
+            let (rows, specs) = maker.batch(seed);
+            specs.iter().for_each(|spec| all += &spec.texts().over(&rows).0.to_text("", &[]));
+        }
+        parts.iter().for_each(|part| assert!(all.contains(part), "no {part} among the {}", kind.name()));
+    }
 }
 
 /// For `cargo xtask fuzz queries`, which sets the variables.

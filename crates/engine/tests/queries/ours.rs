@@ -122,7 +122,7 @@ fn interpreted(program: &Program, record: &Record<'_>) -> Result<Option<Values>,
 /// A query with state: rows that come one after the other from one stream are a batch. At the end all streams end.
 fn stateful(case: &Case) -> Result<Outcome, Failure> {
     let streams: Vec<(String, String)> =
-        case.streams.iter().map(|stream| (stream.name.clone(), stream.columns.join("\n") + "\n")).collect();
+        case.streams.iter().map(|stream| (stream.name.clone(), stream.schema())).collect();
     let streams: Vec<(&str, &str)> = streams.iter().map(|(name, schema)| (name.as_str(), schema.as_str())).collect();
     planned(&case.query, &streams).map_err(Failure::Refused)?;
     let mut run = SqlRun::new(&case.query, &streams);

@@ -128,7 +128,9 @@ impl Failing {
                     continue;
                 }
             }
-            for column in (0..self.case.streams[stream].columns.len()).rev() {
+            // The first column of a foreign layout says which others are null.
+            let first = usize::from(self.case.streams[stream].layout.is_some());
+            for column in (first..self.case.streams[stream].columns.len()).rev() {
                 if self.case.streams[stream].columns.len() > 1 && *tries > 0 {
                     is_smaller |= self.take(&without(&self.case, stream, column), duck, tries);
                 }
@@ -137,7 +139,7 @@ impl Failing {
         for row in 0..self.case.rows.len() {
             let (stream, values) = self.case.rows[row].clone();
             for column in 0..values.len() {
-                let may_be_null = self.case.streams[stream].columns[column].ends_with(" null");
+                let may_be_null = self.case.streams[stream].columns[column].contains(" null");
                 if values[column].is_some() && may_be_null && *tries > 0 {
                     let mut less = self.case.clone();
                     less.rows[row].1[column] = None;
