@@ -13,6 +13,7 @@ use std::time::SystemTime;
 use lexopt::prelude::*;
 
 use crate::Ended;
+use crate::fuzz_queries::{self, QueriesRequest};
 use crate::place::CargoWorkspace;
 use crate::steps::{Call, Outcome, Steps};
 
@@ -49,21 +50,32 @@ const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
 /// The request of the command line.
 struct Request {
-    seconds: u32,
+    seconds: Option<u32>,
     seed: Option<u32>,
+    /// Of the target `queries` alone.
+    count: Option<u32>,
+    kind: Option<String>,
     target: Option<String>,
     files: Vec<PathBuf>,
 }
 
-/// `cargo xtask fuzz [TARGET [FILE…]] [--seconds N] [--seed N]`.
+/// How long each target runs unless the command line says it, in seconds.
+const DEFAULT_S: u32 = 60;
+
+/// `cargo xtask fuzz [TARGET [FILE…]] [--seconds N] [--seed N]`, and `cargo xtask fuzz queries [FILE…] [--count N] [--seed N] [--kind KIND]`.
 pub(crate) fn run(place: &CargoWorkspace, args: Vec<OsString>) -> Result<Ended, String> {
     let request = match Request::parse(args) {
         Ok(request) => request,
         Err(usage) => return Ok(Ended::Usage(format!("fuzz: {usage}"))),
     };
+    if request.target.as_deref() == Some(fuzz_queries::TARGET) {
+        let Request { count, seed, kind, files, .. } = request;
+        return fuzz_queries::run(place, &QueriesRequest { count, seed, kind, files });
+    }
     let mut targets = targets(place)?;
     if let Some(name) = &request.target {
         if !targets.contains(name) {
+            targets.push(fuzz_queries::TARGET.to_owned());
             return Ok(Ended::Usage(format!("fuzz: there is no target `{name}`; there are: {}", targets.join(", "))));
         }
         targets.retain(|target| target == name);
@@ -74,6 +86,7 @@ pub(crate) fn run(place: &CargoWorkspace, args: Vec<OsString>) -> Result<Ended, 
     let mut steps = Steps::new(place, false);
     if build(&mut steps) {
         let Request { seconds, seed, files, .. } = request;
+        let seconds = seconds.unwrap_or(DEFAULT_S);
         let work = match seed {
             _ if !files.is_empty() => Work::Files(files),
             Some(seed) => Work::Seeds { seconds, seed },
@@ -87,11 +100,17 @@ pub(crate) fn run(place: &CargoWorkspace, args: Vec<OsString>) -> Result<Ended, 
 impl Request {
     /// Reads the words behind `fuzz`; the error says which of them is wrong.
     fn parse(args: Vec<OsString>) -> Result<Request, String> {
-        let mut request = Request { seconds: 60, seed: None, target: None, files: Vec::new() };
+        let mut request =
+            Request { seconds: None, seed: None, count: None, kind: None, target: None, files: Vec::new() };
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
             match arg {
-                Long("seconds") => request.seconds = positive(&mut parser, "--seconds")?,
+                Long("seconds") => request.seconds = Some(positive(&mut parser, "--seconds")?),
+                Long("count") => request.count = Some(positive(&mut parser, "--count")?),
+                Long("kind") => {
+                    let kind = parser.value().map_err(|e| format!("--kind: {e}"))?;
+                    request.kind = Some(kind.to_string_lossy().into_owned());
+                }
                 Long("seed") => request.seed = Some(positive(&mut parser, "--seed")?),
                 Value(word) if request.target.is_none() => request.target = Some(word.to_string_lossy().into_owned()),
                 Value(word) => request.files.push(word.into()),
@@ -100,6 +119,16 @@ impl Request {
         }
         if request.seed.is_some() && !request.files.is_empty() {
             return Err("--seed chooses the inputs that are made, and FILE names them: give one of the two".into());
+        }
+        let is_queries = request.target.as_deref() == Some(fuzz_queries::TARGET);
+        if is_queries && request.seconds.is_some() {
+            return Err("`queries` runs a number of queries: give --count N instead of --seconds".into());
+        }
+        if is_queries && !request.files.is_empty() && (request.count.is_some() || request.kind.is_some()) {
+            return Err("--count and --kind are of queries that are made, and FILE names them".into());
+        }
+        if !is_queries && (request.count.is_some() || request.kind.is_some()) {
+            return Err("--count and --kind are of the target `queries`: cargo xtask fuzz queries --count N".into());
         }
         Ok(request)
     }
@@ -447,12 +476,17 @@ mod tests {
     fn the_words_of_the_command_line_are_read_or_refused() {
         let parse = |words: &[&str]| Request::parse(words.iter().map(OsString::from).collect());
         let request = parse(&["sql", "a", "b", "--seconds", "7"]).unwrap();
-        assert_eq!((request.target.as_deref(), request.seconds, request.seed), (Some("sql"), 7, None));
+        assert_eq!((request.target.as_deref(), request.seconds, request.seed), (Some("sql"), Some(7), None));
         assert_eq!(request.files, [PathBuf::from("a"), PathBuf::from("b")]);
         let request = parse(&["--seed", "20780"]).unwrap();
-        assert_eq!((request.target, request.seconds, request.seed), (None, 60, Some(20_780)));
+        assert_eq!((request.target, request.seconds, request.seed), (None, None, Some(20_780)));
+        let request = parse(&["queries", "--count", "9", "--kind", "joins", "--seed", "3"]).unwrap();
+        assert_eq!((request.count, request.kind.as_deref(), request.seed), (Some(9), Some("joins"), Some(3)));
         for (words, says) in [
-            (&["--seed", "0"][..], "--seed must be at least 1"),
+            (&["sql", "--count", "1"][..], "of the target `queries`"),
+            (&["queries", "--seconds", "1"], "--count N"),
+            (&["queries", "a", "--kind", "joins"], "FILE names them"),
+            (&["--seed", "0"], "--seed must be at least 1"),
             (&["--seconds", "x"], "--seconds: "),
             (&["sql", "a", "--seed", "1"], "give one of the two"),
             (&["--fast"], "--fast"),

@@ -6,6 +6,7 @@ mod bench;
 mod disk;
 mod dist;
 mod fuzz;
+mod fuzz_queries;
 mod oracle;
 mod place;
 mod steps;
@@ -25,6 +26,7 @@ The project's chores.
 usage: cargo xtask test [CRATE] [--quick] [--verbose] [-- FILTER…]
        cargo xtask tidy [--verbose]
        cargo xtask fuzz [TARGET [FILE…]] [--seconds N] [--seed N]
+       cargo xtask fuzz queries [FILE…] [--count N] [--seed N] [--kind KIND]
        cargo xtask bench NAME [ARGUMENTS…]
        cargo xtask weight [--all] [--json]
        cargo xtask dist [--out DIR] [--check]
@@ -38,6 +40,9 @@ test    Runs every test: tidy, unit, integration and doc tests, loom, miri, the 
 tidy    Checks formatting, lints, the dependency table of ARCHITECTURE.md, the absences, lengths, links.
 fuzz    Runs each fuzz target for N seconds (60), or one of them, or one over the files given (to repeat a crash).
         --seed N    starts from the kept seeds as `cargo xtask test` does, which prints its N; else from the corpus
+        queries     runs random queries over random rows here and in DuckDB instead, and keeps those that differ
+        --count N   how many (10000)
+        --kind KIND only these: expressions, joins, windows
 bench   Builds crossdock and the benchmarks as packages are built and runs one: `cargo xtask bench broker --json`.
 weight  Builds crossdock from nothing in release mode, and prints what each dependency costs in CPU-seconds.
 dist    Builds the packages of this commit: a tarball, a Debian package, their debug information, checksums.

@@ -121,7 +121,7 @@ fn one(steps: &mut Steps<'_>, krate: &str, quick: bool, filter: &[OsString]) {
     if quick {
         tests.arg("--tests").env("PROPTEST_CASES", QUICK_CASES);
     } else {
-        let duckdb = (krate == "crossdock-query").then(|| oracle::step(steps)).flatten();
+        let duckdb = (krate == "crossdock-engine").then(|| oracle::step(steps)).flatten();
         with_oracle(&mut tests, duckdb.as_deref());
     }
     tests.arg("--").args(filter);

@@ -18,7 +18,7 @@ struct GatheredRow<T> {
     row_end: usize,
     key_end: usize,
     hash: u32,
-    /// The number of the key that it may be.
+    /// The number of the key that it may be, once that was looked for.
     found: Option<u32>,
     with: T,
 }
@@ -34,11 +34,10 @@ impl<T> Gathered<T> {
     #[inline]
     pub(super) fn push(&mut self, row: &[u8], key: &[u8], keys: &Keys, with: T) -> bool {
         let hash = keys.hash(key);
-        let found = keys.glance(hash);
         self.bytes.extend_from_slice(row);
         let row_end = self.bytes.len();
         self.bytes.extend_from_slice(key);
-        self.rows.push(GatheredRow { row_end, key_end: self.bytes.len(), hash, found, with });
+        self.rows.push(GatheredRow { row_end, key_end: self.bytes.len(), hash, found: None, with });
         self.rows.len() >= MOST
     }
 
@@ -47,7 +46,13 @@ impl<T> Gathered<T> {
         self.rows.is_empty()
     }
 
-    /// The numbers of the keys that the rows may have.
+    /// Looks for the numbers of all rows' keys.
+    #[inline]
+    pub(super) fn find(&mut self, keys: &Keys) {
+        self.rows.iter_mut().for_each(|row| row.found = keys.glance(row.hash));
+    }
+
+    /// The numbers of the keys that the rows may have, as far as they were found.
     #[inline]
     pub(super) fn known(&self) -> impl Iterator<Item = u32> + Clone {
         self.rows.iter().filter_map(|row| row.found)

@@ -10,6 +10,9 @@ use super::pair::Pairs;
 use super::rows::{Kept, List, ROW_BYTES, Rows};
 use super::time_queue::TimeQueue;
 
+/// A range without a time in it.
+const NO_TIMES: (i64, i64) = (i64::MAX, i64::MIN);
+
 /// The state of such a join. Pairs leave when the second row comes, so their order is that of arrival; which pairs there are does
 /// not depend on it.
 #[derive(Debug)]
@@ -75,13 +78,16 @@ impl Join {
         }
     }
 
-    /// The times of the partners of a row of a side.
+    /// The least and the greatest time of the partners of a row of a side; the greatest is less where they would all be beyond the times.
+    #[inline]
     fn partners(&self, side: usize, time: i64) -> (i64, i64) {
         let (least, most) = self.within;
-        if side == 0 {
-            (time.saturating_add(least), time.saturating_add(most))
-        } else {
-            (time.saturating_sub(most), time.saturating_sub(least))
+        let (least, most) = if side == 0 { (least, most) } else { (most.saturating_neg(), least.saturating_neg()) };
+        match (time.checked_add(least), time.checked_add(most)) {
+            (Some(first), Some(last)) => (first, last),
+            (None, _) if least > 0 => NO_TIMES,
+            (_, None) if most < 0 => NO_TIMES,
+            _ => (time.saturating_add(least), time.saturating_add(most)),
         }
     }
 

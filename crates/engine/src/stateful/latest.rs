@@ -175,6 +175,7 @@ impl Latest {
         if self.gathered.is_empty() {
             return;
         }
+        self.gathered.find(&self.keys);
         self.look_up();
         let mut gathered = std::mem::take(&mut self.gathered);
         gathered.drain(|row, key, hash, now| self.put((row, key, hash), now, emit));

@@ -246,6 +246,7 @@ impl Windows {
         if self.gathered.is_empty() {
             return;
         }
+        self.gathered.find(&self.keys);
         self.look_up(self.gathered.known());
         let mut gathered = std::mem::take(&mut self.gathered);
         gathered.drain(|row, key, hash, (time, start)| self.put(row, (key, hash), (time, start), emit));

@@ -17,6 +17,8 @@ pub(crate) struct SqlRun {
     turn: Option<usize>,
     output: Format,
     pub(crate) rows: Vec<String>,
+    /// The same rows, as records.
+    pub(crate) made: Vec<Vec<u8>>,
 }
 
 /// The plan of a query over streams with these schemas; the refusal is an error.
@@ -44,7 +46,7 @@ impl SqlRun {
             ((*name).to_owned(), format, StatefulHandler::new(Arc::clone(&program), readers).unwrap())
         };
         let handlers = streams.iter().map(handler).collect();
-        SqlRun { handlers, turn: None, output: program.output().clone(), rows: Vec::new() }
+        SqlRun { handlers, turn: None, output: program.output().clone(), rows: Vec::new(), made: Vec::new() }
     }
 
     /// Gives the state to the handler of a stream, and returns its place.
@@ -72,15 +74,27 @@ impl SqlRun {
     /// Rows of a stream in batches, their columns separated by `|`.
     pub(crate) fn feed<S: AsRef<str>>(&mut self, stream: &str, rows: &[S]) {
         let next = self.turn_to(stream);
-        let (_, format, handler) = &mut self.handlers[next];
+        let (_, format, _) = &self.handlers[next];
         let mut builder = RecordBuilder::new(format);
         let records: Vec<Vec<u8>> = rows.iter().map(|row| record(format, &mut builder, row.as_ref())).collect();
+        self.feed_records(stream, &records);
+    }
+
+    /// Records of a stream in batches.
+    pub(crate) fn feed_records(&mut self, stream: &str, records: &[Vec<u8>]) {
+        let next = self.turn_to(stream);
+        let (_, _, handler) = &mut self.handlers[next];
         let mut out: Vec<Vec<u8>> = Vec::new();
         for records in records.chunks(128) {
             let batch = support::batch(records);
             let _ = handler.process(&batch, &mut Selection::all(batch.len()), &mut out);
         }
-        self.rows.extend(out.iter().map(|row| show(&self.output, row)));
+        self.keep(out);
+    }
+
+    fn keep(&mut self, made: Vec<Vec<u8>>) {
+        self.rows.extend(made.iter().map(|row| show(&self.output, row)));
+        self.made.extend(made);
     }
 
     /// Goes on with the state of another query.
@@ -94,7 +108,7 @@ impl SqlRun {
     pub(crate) fn advance(&mut self, now_ns: u64) -> usize {
         let mut out: Vec<Vec<u8>> = Vec::new();
         let made = self.handlers[self.turn.unwrap_or(0)].2.advance(now_ns, &mut out);
-        self.rows.extend(out.iter().map(|row| show(&self.output, row)));
+        self.keep(out);
         made
     }
 

@@ -366,7 +366,7 @@ pub(crate) fn float_expr(depth: u32, scope: Scope) -> Exprs {
 }
 
 /// A call of the entry whose first argument is of this kind.
-fn call(name: &str, first: Kind, arguments: Vec<Expr>, ty: FieldType) -> Expr {
+pub(crate) fn call(name: &str, first: Kind, arguments: Vec<Expr>, ty: FieldType) -> Expr {
     let function = Function::named(name).find(|function| function.arguments[0] == first).unwrap();
     expr(Node::Call(Box::new(Call::new(function, arguments).unwrap())), ty)
 }

@@ -1,0 +1,229 @@
+//! Random joins of two streams by keys and times.
+
+use fastrand::Rng;
+
+use crate::case::Rule;
+use crate::events::{Events, SECOND, lateness, with_marks};
+use crate::spec::Texts;
+
+const OUTPUTS: &[&str] = &[
+    "s.ts",
+    "q.ts",
+    "s.k",
+    "q.k",
+    "s.v",
+    "w",
+    "coalesce(s.k, q.k)",
+    "s.v IS NULL",
+    "q.x",
+    "h",
+    "s.j = q.j",
+    "CASE WHEN w > 0 THEN t ELSE q.k END",
+    "d",
+];
+
+/// Equal columns, of the same type or of others that compare.
+const KEYS: &[&str] = &["s.k = q.k", "s.j = q.j", "s.v = q.w", "s.x = q.x", "s.t = q.k", "s.j = q.w"];
+
+/// Further conditions on pairs.
+const PAIRS: &[&str] =
+    &["s.v < q.w", "s.t <> q.k", "(s.b OR q.w > 0)", "s.x IS DISTINCT FROM q.x", "s.id % 2 = q.id % 2"];
+
+/// Conditions on one stream. They are computed before the step, so a watermark is that of the rows that pass; DuckDB's query does not say
+/// so, and they are made only where no row is late.
+const OF_ONE: &[&str] = &["s.v > 0", "q.w <= 4", "q.k <> ''", "s.b IS NOT FALSE"];
+
+/// Conditions of WHERE, on the result.
+const WHERES: &[&str] =
+    &["s.k IS NOT NULL", "coalesce(q.w, 1) > 0", "s.v IS DISTINCT FROM q.w", "s.id IS NULL OR q.id IS NULL"];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum How {
+    /// Within these times of `q` less those of `s`, in seconds; `true` if the bound itself is among them.
+    Within {
+        low: (i64, bool),
+        high: (i64, bool),
+    },
+    Asof {
+        is_strict: bool,
+    },
+}
+
+/// A query of this kind.
+#[derive(Clone, Debug)]
+pub(crate) struct JoinSpec {
+    /// Empty, `LEFT ` or `FULL `.
+    kind: &'static str,
+    how: How,
+    keys: Vec<&'static str>,
+    outputs: Vec<&'static str>,
+    condition: Option<&'static str>,
+    filter: Option<&'static str>,
+    lateness_s: i64,
+}
+
+impl JoinSpec {
+    pub(crate) fn new(events: &Events, random: &mut Rng) -> JoinSpec {
+        let one = |all: &[&'static str], random: &mut Rng| all[random.usize(0..all.len())];
+        // Of rows of `q` with one time and one key ours takes the one with the greater bytes, DuckDB any: so there are none.
+        let is_asof = events.is_unique && random.bool();
+        let mut lateness_s = [0, 0, 2, 5, 20][random.usize(0..5)];
+        let how = if is_asof {
+            // Without LATENESS a row is joined with what has come, which DuckDB does not know where rows come out of order.
+            if events.disorder_s > 0 && lateness_s == 0 {
+                lateness_s = 5;
+            }
+            How::Asof { is_strict: random.bool() }
+        } else {
+            let low = random.i64(-6..4);
+            let high = low + random.i64(1..9);
+            match random.u8(0..4) {
+                0 => How::Within { low: (0, true), high: (0, true) },
+                _ => How::Within { low: (low, random.bool()), high: (high, random.bool()) },
+            }
+        };
+        let kind = if is_asof { ["", "LEFT "][random.usize(0..2)] } else { ["", "LEFT ", "FULL "][random.usize(0..3)] };
+        let mut keys = vec![one(KEYS, random)];
+        match random.u8(0..4) {
+            0 if !is_asof => keys.clear(),
+            1 => keys.push(one(KEYS, random)),
+            _ => {}
+        }
+        keys.dedup();
+        let outputs = (0..random.usize(1..5)).map(|_| one(OUTPUTS, random)).collect();
+        let has_late = events.disorder_s > 0;
+        let condition = match random.u8(0..4) {
+            0 if !has_late && is_asof => Some("q.w <= 4"),
+            0 if !has_late => Some(one(OF_ONE, random)),
+            1 if !is_asof => Some(one(PAIRS, random)),
+            _ => None,
+        };
+        let filter = (!has_late && random.u8(0..4) == 0).then(|| one(WHERES, random));
+        JoinSpec { kind, how, keys, outputs, condition, filter, lateness_s }
+    }
+
+    pub(crate) fn texts(&self) -> Texts {
+        let rules = vec![Rule::Exact; self.outputs.len() + 2];
+        Texts { ours: self.ours(), theirs: self.theirs(), rules, last_of: 0 }
+    }
+
+    fn select(&self) -> String {
+        let outputs: String = self.outputs.iter().map(|output| format!(", {output}")).collect();
+        format!("SELECT s.id, q.id{outputs} FROM")
+    }
+
+    fn tail(&self) -> String {
+        self.filter.map_or(String::new(), |filter| format!(" WHERE {filter}"))
+    }
+
+    fn ours(&self) -> String {
+        let mut on: Vec<String> = self.keys.iter().map(|key| (*key).to_owned()).collect();
+        let at = |seconds: i64| format!("s.ts + INTERVAL '{seconds} seconds'");
+        let op = |op: &str, is_within: bool| if is_within { format!("{op}=") } else { op.to_owned() };
+        match self.how {
+            How::Within { low: (0, true), high: (0, true) } => on.push("s.ts = q.ts".to_owned()),
+            How::Within { low: (low, true), high: (high, true) } => {
+                on.push(format!("q.ts BETWEEN {} AND {}", at(low), at(high)));
+            }
+            How::Within { low, high } => {
+                on.push(format!("q.ts {} {}", op(">", low.1), at(low.0)));
+                on.push(format!("q.ts {} {}", op("<", high.1), at(high.0)));
+            }
+            How::Asof { is_strict } => on.push(format!("s.ts {} q.ts", op(">", !is_strict))),
+        }
+        on.extend(self.condition.map(str::to_owned));
+        let word = if matches!(self.how, How::Asof { .. }) { "ASOF " } else { "" };
+        format!(
+            "{} s {word}{}JOIN q ON {}{}{}",
+            self.select(),
+            self.kind,
+            on.join(" AND "),
+            self.tail(),
+            lateness(self.lateness_s)
+        )
+    }
+
+    fn theirs(&self) -> String {
+        // DuckDB has no FULL JOIN without equal columns.
+        let mut on = vec!["1 = 1".to_owned()];
+        on.extend(self.keys.iter().map(|key| (*key).to_owned()));
+        let op = |op: &str, is_within: bool| if is_within { format!("{op}=") } else { op.to_owned() };
+        let mut condition_of_q = None;
+        match self.how {
+            How::Within { low, high } => {
+                on.push(format!("q.tm {} s.tm + {}", op(">", low.1), low.0 * SECOND));
+                on.push(format!("q.tm {} s.tm + {}", op("<", high.1), high.0 * SECOND));
+                on.extend(self.condition.map(str::to_owned));
+            }
+            How::Asof { is_strict } => {
+                on.remove(0);
+                on.push(format!("s.tm {} q.tm", op(">", !is_strict)));
+                condition_of_q = self.condition;
+            }
+        }
+        let (word, right) = match self.how {
+            How::Asof { .. } => ("ASOF ", " AND tm IS NOT NULL"),
+            How::Within { .. } => ("", ""),
+        };
+        // A row that is older than its stream's watermark is late, and no row of the join.
+        let rows = |stream: &str, more: &str, condition: Option<&str>| {
+            let mut conditions = self.keys_there(stream);
+            conditions.extend(condition.map(str::to_owned));
+            let conditions = (!conditions.is_empty()).then(|| conditions.join(" AND "));
+            let marked = with_marks(stream, conditions.as_deref(), self.lateness_s);
+            let is_there = if self.has_late_rows() { "(tm IS NULL OR mark IS NULL OR tm >= mark)" } else { "TRUE" };
+            format!("(SELECT * FROM {marked} WHERE {is_there}{more})")
+        };
+        format!(
+            "{} {} s {word}{}JOIN {} q ON {}{}",
+            self.select(),
+            rows("s", "", None),
+            self.kind,
+            rows("q", right, condition_of_q.map(|condition| condition.trim_start_matches("q."))),
+            on.join(" AND "),
+            self.tail()
+        )
+    }
+
+    /// That the keys of a stream are not null, where a row without a partner is of no use: such a row does not come to the step, and its time
+    /// not to the watermark.
+    fn keys_there(&self, stream: &str) -> Vec<String> {
+        if self.kind == "FULL " || (self.kind == "LEFT " && stream == "s") {
+            return Vec::new();
+        }
+        let column = |key: &&str| {
+            let (left, right) = key.split_once(" = ")?;
+            let side = if stream == "s" { left } else { right };
+            side.split_once('.').map(|(_, column)| format!("{column} IS NOT NULL"))
+        };
+        self.keys.iter().filter_map(column).collect()
+    }
+
+    /// Whether a row that is older than the watermark is dropped: an ASOF join without LATENESS takes rows as they come.
+    fn has_late_rows(&self) -> bool {
+        self.lateness_s > 0 || !matches!(self.how, How::Asof { .. })
+    }
+
+    pub(crate) fn smaller(&self) -> Vec<JoinSpec> {
+        let mut found = Vec::new();
+        let mut add = |change: &dyn Fn(&mut JoinSpec)| {
+            let mut less = self.clone();
+            change(&mut less);
+            found.push(less);
+        };
+        if self.filter.is_some() {
+            add(&|less| less.filter = None);
+        }
+        if self.condition.is_some() {
+            add(&|less| less.condition = None);
+        }
+        if self.keys.len() > 1 || matches!(self.how, How::Within { .. }) {
+            (0..self.keys.len()).for_each(|place| add(&|less| _ = less.keys.remove(place)));
+        }
+        (0..self.outputs.len()).for_each(|place| add(&|less| _ = less.outputs.remove(place)));
+        if !self.kind.is_empty() {
+            add(&|less| less.kind = "");
+        }
+        found
+    }
+}

@@ -1,0 +1,270 @@
+//! Random queries that group rows by windows of time.
+
+use fastrand::Rng;
+
+use crate::case::Rule;
+use crate::events::{Events, SECOND, lateness, with_marks};
+use crate::spec::Texts;
+
+/// An aggregate.
+#[derive(Debug)]
+struct AggregatePair {
+    ours: &'static str,
+    /// DuckDB's; empty where it is the same.
+    theirs: &'static str,
+    rule: Rule,
+    /// A sum that may leave `i64`: then the whole row of ours is a row error, which drops it.
+    is_bounded: bool,
+}
+
+const fn alike(ours: &'static str) -> AggregatePair {
+    AggregatePair { ours, theirs: "", rule: Rule::Exact, is_bounded: false }
+}
+
+const fn near(ours: &'static str) -> AggregatePair {
+    AggregatePair { rule: Rule::Near, ..alike(ours) }
+}
+
+const fn bounded(ours: &'static str) -> AggregatePair {
+    AggregatePair { is_bounded: true, ..alike(ours) }
+}
+
+const fn unlike(ours: &'static str, theirs: &'static str) -> AggregatePair {
+    AggregatePair { theirs, ..alike(ours) }
+}
+
+const fn unlike_near(ours: &'static str, theirs: &'static str) -> AggregatePair {
+    AggregatePair { theirs, ..near(ours) }
+}
+
+/// Not among them: `approx_count_distinct` and `approx_quantile`, whose estimates are other ones in DuckDB.
+///
+/// Sums and deviations of floats are those of `y`, whose sums are exact in any order; of `x` two databases that add in another order
+/// may have sums without a digit in common. Deviations of whole numbers are those of small ones, for the same reason.
+const AGGREGATES: &[AggregatePair] = &[
+    alike("count(*)"),
+    alike("count(v)"),
+    alike("count(x)"),
+    bounded("sum(v)"),
+    near("avg(v)"),
+    alike("min(v)"),
+    alike("max(v)"),
+    alike("min(t)"),
+    alike("max(t)"),
+    alike("min(x)"),
+    alike("max(x)"),
+    alike("min(d)"),
+    alike("max(d)"),
+    alike("min(h)"),
+    alike("max(h)"),
+    alike("max(ts)"),
+    alike("min(id)"),
+    alike("sum(d)"),
+    near("avg(d)"),
+    alike("sum(y)"),
+    near("avg(y)"),
+    // As in PostgreSQL, NaN where a value is NaN or infinite; DuckDB has 0 if it is the only one.
+    unlike_near(
+        "stddev(y)",
+        "CASE WHEN count(y) > 1 AND bool_or(NOT isfinite(y)) THEN CAST('NaN' AS DOUBLE) ELSE stddev(y) END",
+    ),
+    unlike_near(
+        "stddev_pop(y)",
+        "CASE WHEN bool_or(NOT isfinite(y)) THEN CAST('NaN' AS DOUBLE) ELSE stddev_pop(y) END",
+    ),
+    near("var_samp(v % 100)"),
+    near("var_pop(d)"),
+    unlike("first(v)", "first(v ORDER BY tm, v) FILTER (WHERE v IS NOT NULL)"),
+    unlike("first(x)", "first(x ORDER BY tm, x) FILTER (WHERE x IS NOT NULL)"),
+    unlike("first(h)", "first(h ORDER BY tm, h) FILTER (WHERE h IS NOT NULL)"),
+    unlike("last(t)", "last(t ORDER BY tm, t) FILTER (WHERE t IS NOT NULL)"),
+    unlike("last(d)", "last(d ORDER BY tm, d) FILTER (WHERE d IS NOT NULL)"),
+    unlike("any_value(b)", "first(b ORDER BY tm, b) FILTER (WHERE b IS NOT NULL)"),
+    unlike("arg_max(t, x)", "first(t ORDER BY x DESC, tm, t) FILTER (WHERE t IS NOT NULL AND x IS NOT NULL)"),
+    unlike("arg_min(v, x)", "first(v ORDER BY x, tm, v) FILTER (WHERE v IS NOT NULL AND x IS NOT NULL)"),
+    unlike("arg_max(d, t)", "first(d ORDER BY t DESC, tm, d) FILTER (WHERE d IS NOT NULL AND t IS NOT NULL)"),
+    alike("bool_and(b)"),
+    alike("bool_or(b)"),
+    unlike("string_agg(t, ';')", "string_agg(t, ';' ORDER BY tm, t)"),
+    unlike("string_agg(DISTINCT t, ';')", "string_agg(DISTINCT t, ';' ORDER BY t)"),
+    alike("count(DISTINCT v)"),
+    alike("count(DISTINCT x)"),
+    alike("count(DISTINCT h)"),
+    bounded("sum(DISTINCT v)"),
+    near("avg(DISTINCT d)"),
+    near("stddev_pop(DISTINCT v % 100)"),
+    alike("count(*) FILTER (WHERE v > 0)"),
+    bounded("sum(v) FILTER (WHERE b)"),
+    unlike("max(TRY(v + 1))", "max(TRY_CAST(v::HUGEINT + 1 AS BIGINT))"),
+];
+
+const KEYS: &[&str] = &["k", "j", "b", "coalesce(k, 'none')", "v % 3", "x", "y", "d", "h", "t || '-'"];
+
+/// Conditions that are written alike in both dialects.
+pub(crate) const FILTERS: &[&str] = &[
+    "v > 0",
+    "b IS NOT FALSE",
+    "t <> ''",
+    "id % 3 <> 1",
+    "x < 1.5",
+    "d * 2 > 0.5",
+    "k LIKE '%y%' OR j = 2",
+    "v IS DISTINCT FROM 3",
+    "FALSE",
+];
+
+const HAVINGS: &[&str] =
+    &["count(*) > 1", "min(v) IS NOT NULL", "max(t) >= 'b'", "count(DISTINCT k) < 2", "bool_or(b)", "sum(y) > 0"];
+
+/// The windows, in seconds.
+#[derive(Clone, Copy, Debug)]
+enum WindowKind {
+    Tumble { size: i64 },
+    Hop { slide: i64, size: i64 },
+    Session { gap: i64 },
+}
+
+/// A query of this kind.
+#[derive(Clone, Debug)]
+pub(crate) struct WindowSpec {
+    window: WindowKind,
+    keys: Vec<&'static str>,
+    aggregates: Vec<&'static AggregatePair>,
+    filter: Option<&'static str>,
+    having: Option<&'static str>,
+    lateness_s: i64,
+}
+
+impl WindowSpec {
+    pub(crate) fn new(events: &Events, random: &mut Rng) -> WindowSpec {
+        let one = |all: &[&'static str], random: &mut Rng| all[random.usize(0..all.len())];
+        let gap = [1, 4, 15][random.usize(0..3)];
+        let (slide, size) = [(2, 6), (5, 10), (1, 9), (7, 7)][random.usize(0..4)];
+        let window = match random.u8(0..3) {
+            0 => WindowKind::Tumble { size: [1, 7, 60][random.usize(0..3)] },
+            1 => WindowKind::Hop { slide, size },
+            _ => WindowKind::Session { gap },
+        };
+        let mut lateness_s = [0, 0, 2, 5, 20][random.usize(0..5)];
+        if matches!(window, WindowKind::Session { .. }) {
+            // A row that is late by less than the pause could have made one of two sessions that are closed, or continues one: it
+            // depends on the order of arrival which, and DuckDB's query has no such order. Stragglers are late here too.
+            lateness_s = lateness_s.max(events.disorder_s);
+        }
+        let mut keys = Vec::new();
+        for _ in 0..[0, 1, 1, 2][random.usize(0..4)] {
+            let key = one(KEYS, random);
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        let aggregates = (0..random.usize(1..6)).map(|_| &AGGREGATES[random.usize(0..AGGREGATES.len())]).collect();
+        let filter = (random.u8(0..3) == 0).then(|| one(FILTERS, random));
+        let having = (random.u8(0..4) == 0).then(|| one(HAVINGS, random));
+        WindowSpec { window, keys, aggregates, filter, having, lateness_s }
+    }
+
+    pub(crate) fn texts(&self) -> Texts {
+        let rules = vec![Rule::Exact; self.keys.len() + 2];
+        let rules = rules.into_iter().chain(self.aggregates.iter().map(|aggregate| aggregate.rule)).collect();
+        Texts { ours: self.ours(), theirs: self.theirs(), rules, last_of: 0 }
+    }
+
+    fn ours(&self) -> String {
+        let keys: String = self.keys.iter().map(|key| format!("{key}, ")).collect();
+        let aggregates: Vec<&str> = self.aggregates.iter().map(|aggregate| aggregate.ours).collect();
+        let filter = self.filter.map_or(String::new(), |filter| format!(" WHERE {filter}"));
+        let having = self.having.map_or(String::new(), |having| format!(" HAVING {having}"));
+        let window = match self.window {
+            WindowKind::Tumble { size } => format!("TUMBLE(ts, INTERVAL '{size} seconds')"),
+            WindowKind::Hop { slide, size } => {
+                format!("HOP(ts, INTERVAL '{slide} seconds', INTERVAL '{size} seconds')")
+            }
+            WindowKind::Session { gap } => format!("SESSION(ts, INTERVAL '{gap} seconds')"),
+        };
+        format!(
+            "SELECT {keys}window_start, window_end, {} FROM s{filter} GROUP BY {keys}{window}{having}{}",
+            aggregates.join(", "),
+            lateness(self.lateness_s),
+        )
+    }
+
+    fn theirs(&self) -> String {
+        let named = |template: &str| -> String {
+            self.keys
+                .iter()
+                .enumerate()
+                .map(|(at, key)| template.replace('#', &at.to_string()).replace('@', key))
+                .collect()
+        };
+        // A window whose start or end is beyond all times has no rows here.
+        let (rows, start, end, group) = match self.window {
+            WindowKind::Tumble { size } => Self::fixed(size, size),
+            WindowKind::Hop { slide, size } => Self::fixed(slide, size),
+            WindowKind::Session { gap } => {
+                let gap = gap * SECOND;
+                let over = format!("OVER (PARTITION BY {}1 ORDER BY tm)", named("key#, "));
+                let rows = format!(
+                    "p AS (SELECT * FROM r WHERE tm + {gap} <= {max} AND (mark IS NULL OR tm + {gap} > mark)), \
+                     l AS (SELECT *, tm - lag(tm) {over} >= {gap} AS is_first FROM p), \
+                     w AS (SELECT *, count(*) FILTER (WHERE is_first) {over} AS session FROM l)",
+                    max = i64::MAX,
+                );
+                (rows, "min(tm)".to_owned(), format!("max(tm) + {gap}"), "session")
+            }
+        };
+        let aggregates = self.aggregates.iter().map(|one| if one.theirs.is_empty() { one.ours } else { one.theirs });
+        let aggregates: Vec<&str> = aggregates.collect();
+        let mut having: Vec<String> = self.having.iter().map(|having| format!("({having})")).collect();
+        having.extend(self.aggregates.iter().filter(|aggregate| aggregate.is_bounded).map(|aggregate| {
+            let sum = aggregate.ours;
+            format!("({sum} IS NULL OR {sum} BETWEEN {} AND {})", i64::MIN, i64::MAX)
+        }));
+        let having = if having.is_empty() { String::new() } else { format!(" HAVING {}", having.join(" AND ")) };
+        format!(
+            "WITH r AS (SELECT *{} FROM {}), {rows} SELECT {}{start}, {end}, {} FROM w GROUP BY {}{group}{having}",
+            named(", @ AS key#"),
+            with_marks("s", self.filter, self.lateness_s),
+            named("key#, "),
+            aggregates.join(", "),
+            named("key#, "),
+        )
+    }
+
+    /// Of windows of fixed length: the rows, each once for each of its windows that is not closed; the start, the end, and the group.
+    fn fixed(slide: i64, size: i64) -> (String, String, String, &'static str) {
+        let (step, size) = (slide * SECOND, size * SECOND);
+        let (least, most) =
+            (i128::from(i64::MIN) + i128::from(size - step).max(0), i128::from(i64::MAX) - i128::from(size));
+        let rows = format!(
+            "p AS (SELECT *, floor_to(tm, {step}::HUGEINT) AS newest FROM r WHERE tm IS NOT NULL), \
+             w AS (SELECT *, newest - range * {step} AS ws FROM p, range({count}) \
+             WHERE newest BETWEEN {least} AND {most} AND (mark IS NULL OR newest - range * {step} + {size} > mark))",
+            count = size / step,
+        );
+        (rows, "ws".to_owned(), format!("ws + {size}"), "ws")
+    }
+
+    pub(crate) fn smaller(&self) -> Vec<WindowSpec> {
+        let mut found = Vec::new();
+        let mut add = |change: &dyn Fn(&mut WindowSpec)| {
+            let mut less = self.clone();
+            change(&mut less);
+            found.push(less);
+        };
+        if self.filter.is_some() {
+            add(&|less| less.filter = None);
+        }
+        if self.having.is_some() {
+            add(&|less| less.having = None);
+        }
+        (0..self.keys.len()).for_each(|place| add(&|less| _ = less.keys.remove(place)));
+        if self.aggregates.len() > 1 {
+            (0..self.aggregates.len()).for_each(|place| add(&|less| _ = less.aggregates.remove(place)));
+        }
+        if let WindowKind::Hop { size, .. } = self.window {
+            add(&|less| less.window = WindowKind::Tumble { size });
+        }
+        found
+    }
+}
