@@ -135,7 +135,7 @@ impl Operator {
         match self {
             Operator::Windows(windows) => windows.settle(emit),
             Operator::Latest(latest) => latest.settle(emit),
-            Operator::Union | Operator::Join(_) | Operator::Asof(_) => {}
+            Operator::Union | Operator::Over(_) | Operator::Join(_) | Operator::Asof(_) => {}
         }
     }
 

@@ -1,4 +1,4 @@
-//! Random queries over random rows, against DuckDB: expressions, joins by time, and windows.
+//! Random queries over random rows, against DuckDB: expressions, joins by time, windows, and OVER.
 //!
 //! `CROSSDOCK_DUCKDB_PYTHON` names a Python that has the module `duckdb` (`cargo xtask test` makes one); without it the tests of random
 //! queries say so and pass. `CROSSDOCK_DUCKDB_SEED` asks for others. `cargo xtask fuzz queries` runs many of them.
@@ -18,6 +18,7 @@ mod functions;
 mod generate;
 mod joins;
 mod ours;
+mod over;
 mod rebuild;
 mod shrink;
 mod spec;
@@ -37,6 +38,7 @@ use expressions::ExpressionMaker;
 use fastrand::Rng;
 use joins::JoinSpec;
 use ours::{Compared, Failure, judge};
+use over::OverSpec;
 use shrink::Failing;
 use spec::Spec;
 use windows::WindowSpec;
@@ -53,16 +55,18 @@ enum Kind {
     Expressions,
     Joins,
     Windows,
+    Over,
 }
 
 impl Kind {
-    const ALL: [Kind; 3] = [Kind::Expressions, Kind::Joins, Kind::Windows];
+    const ALL: [Kind; 4] = [Kind::Expressions, Kind::Joins, Kind::Windows, Kind::Over];
 
     fn name(self) -> &'static str {
         match self {
             Kind::Expressions => "expressions",
             Kind::Joins => "joins",
             Kind::Windows => "windows",
+            Kind::Over => "over",
         }
     }
 
@@ -82,7 +86,8 @@ struct Maker {
 impl Maker {
     fn new(kind: Kind) -> Maker {
         let expressions = (kind == Kind::Expressions).then(ExpressionMaker::new);
-        Maker { kind, expressions, fixed: steps::fixed().into_iter().map(Spec::Fixed).collect() }
+        let fixed = if kind == Kind::Over { over::fixed() } else { steps::fixed() };
+        Maker { kind, expressions, fixed: fixed.into_iter().map(Spec::Fixed).collect() }
     }
 
     /// The rows of a batch, and queries over them.
@@ -97,6 +102,7 @@ impl Maker {
             Kind::Joins => Spec::Join(JoinSpec::new(&events, &mut random)),
             // The fixed queries say nothing of rows out of order.
             _ if events.is_tame && random.bool() => self.fixed[random.usize(0..self.fixed.len())].clone(),
+            Kind::Over => Spec::Over(OverSpec::new(&mut random)),
             _ => Spec::Window(WindowSpec::new(&events, &mut random)),
         };
         let specs = (0..queries).map(spec).collect();
@@ -194,6 +200,11 @@ fn windows_give_what_duckdb_gives() {
     hold(Kind::Windows);
 }
 
+#[test]
+fn rows_before_give_what_duckdb_gives() {
+    hold(Kind::Over);
+}
+
 fn repeat(path: &Path) -> Result<Compared, String> {
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
     let (case, expected) = Case::from_text(&text)?;
@@ -253,6 +264,7 @@ fn the_kinds_have_the_cases_that_they_are_to_have() {
             Kind::Joins,
             &["ASOF JOIN", "ASOF LEFT", "FULL JOIN", "LEFT JOIN", "BETWEEN", "s.ts = q.ts", "LATENESS", "null]"],
         ),
+        (Kind::Over, &["PARTITION BY", "UNBOUNDED", "lag(", "row_number()", "FILTER", "WINDOW w"]),
         (Kind::Windows, &["TUMBLE", "HOP", "SESSION", "HAVING", "WHERE", "DISTINCT", "FILTER", "UNION ALL", "NaN"]),
     ] {
         let mut maker = Maker::new(kind);

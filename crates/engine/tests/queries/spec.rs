@@ -3,6 +3,7 @@
 use crate::case::{Case, Rule};
 use crate::expressions::ExpressionSpec;
 use crate::joins::JoinSpec;
+use crate::over::OverSpec;
 use crate::windows::WindowSpec;
 
 /// A query in both dialects, and how its columns are compared.
@@ -28,6 +29,7 @@ pub(crate) enum Spec {
     Expression(ExpressionSpec),
     Window(WindowSpec),
     Join(JoinSpec),
+    Over(OverSpec),
     /// One of the fixed queries.
     Fixed(Texts),
 }
@@ -38,6 +40,7 @@ impl Spec {
             Spec::Expression(spec) => spec.texts(),
             Spec::Window(spec) => spec.texts(),
             Spec::Join(spec) => spec.texts(),
+            Spec::Over(spec) => spec.texts(),
             Spec::Fixed(texts) => texts.clone(),
         }
     }
@@ -48,6 +51,7 @@ impl Spec {
             Spec::Expression(spec) => spec.smaller().into_iter().map(Spec::Expression).collect(),
             Spec::Window(spec) => spec.smaller().into_iter().map(Spec::Window).collect(),
             Spec::Join(spec) => spec.smaller().into_iter().map(Spec::Join).collect(),
+            Spec::Over(spec) => spec.smaller().into_iter().map(Spec::Over).collect(),
             Spec::Fixed(_) => Vec::new(),
         }
     }

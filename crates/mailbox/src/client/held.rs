@@ -12,14 +12,11 @@ use super::claim::Claim;
 use super::error::MailboxError;
 use crate::racy;
 use crate::segment::Segment;
-use crate::shared::{Descriptor, SLOTS, up};
+use crate::shared::{Descriptor, SIGNALS, SLOTS, up};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// The port that a slot of the signal queue is said to be of.
-pub(crate) const SIGNALS: u16 = u16::MAX;
 
 /// The two segments with messages.
 pub(crate) struct Memory {

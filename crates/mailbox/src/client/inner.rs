@@ -1,7 +1,7 @@
 //! The state that all parts of an attachment share, from what the daemon handed over to its end.
 
 use super::error::MailboxError;
-use super::held::{Memory, Records, SIGNALS};
+use super::held::{Memory, Records};
 use super::signal::{MAX_ERRORS, Signals, listen};
 use super::sync::{FreeSyncs, cells};
 use super::watcher::Watch;
@@ -9,7 +9,7 @@ use crate::attach::{Admitted, Peer};
 use crate::segment::Segment;
 use crate::shared::{
     ARRIVAL_CONDITION, ArmedFlag, CONDITIONS, ClientLane, ControlLayout, CoreBell, DOORBELL_PAGE_BYTES, FREE_CONDITION,
-    HostCondition, PORTS, SIGNAL_SLOTS, SyncCell, UPCALL_CONDITION, up,
+    HostCondition, PORTS, SIGNAL_SLOTS, SIGNALS, SyncCell, UPCALL_CONDITION, up,
 };
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};

@@ -6,13 +6,13 @@
 
 use super::claim::{Claim, Interrupter};
 use super::error::MailboxError;
-use super::held::{Held, HeldMut, SIGNALS};
+use super::held::{Held, HeldMut};
 use super::inner::Inner;
 use super::wait::Wait;
 use crate::failpoint::failpoint;
 use crate::segment::Segment;
 use crate::shared::{
-    ControlLayout, Descriptor, Passed, Reason, RingReader, RingWriter, SIGNAL_ENTRIES, SIGNAL_SLOTS, Signal,
+    ControlLayout, Descriptor, Passed, Reason, RingReader, RingWriter, SIGNAL_ENTRIES, SIGNAL_SLOTS, SIGNALS, Signal,
     TakenCount, down, up,
 };
 use std::collections::VecDeque;

@@ -22,13 +22,13 @@ mod counts;
 pub(super) use counts::passed_of;
 
 use super::losses::MessageLoss;
-use super::mailbox::{CoreReader, Mailbox, MailboxKey, PortKey, SIGNALS, Side};
+use super::mailbox::{CoreReader, Mailbox, MailboxKey, PortKey, Side};
 use super::message::{Area, Message, Span};
 use super::slots::{ProtocolViolation, Slots};
 use super::{Arrival, Client, HostInterface, client::Port};
 use crate::shared::{
     Calls, DIRECT_ENTRIES, Descriptor, DirectBlock, DirectCounts, DirectLayout, PORTS, Reason, RingReader, RingWriter,
-    SLOTS, SleepFlag, down, up,
+    SIGNALS, SLOTS, SleepFlag, down, up,
 };
 use counts::MOST_COUNTED;
 use slab::Slab;

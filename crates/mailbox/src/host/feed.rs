@@ -2,8 +2,8 @@
 
 use super::HostInterface;
 use super::client::Hold;
-use super::mailbox::{PortKey, SIGNALS};
-use crate::shared::{Descriptor, Reason, down};
+use super::mailbox::PortKey;
+use crate::shared::{Descriptor, Reason, SIGNALS, down};
 use crate::sync::{Ordering, fence};
 
 /// How many ports that wait for something to be freed are retried at a time.

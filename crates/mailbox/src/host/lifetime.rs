@@ -139,7 +139,7 @@ impl HostInterface {
             domain.clients += 1;
         }
         self.rings.add_client(index as u32, lane);
-        self.rings.add(index as u32, super::mailbox::SIGNALS, Up::Signals(up));
+        self.rings.add(index as u32, crate::shared::SIGNALS, Up::Signals(up));
         self.open_session(key)?;
         Ok(key)
     }

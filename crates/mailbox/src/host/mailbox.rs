@@ -65,9 +65,6 @@ pub(crate) struct PortKey {
     pub(crate) port: u16,
 }
 
-/// The port number that stands for a client's signal queue.
-pub(crate) const SIGNALS: u16 = u16::MAX;
-
 /// How a mailbox is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MailboxOptions {

@@ -609,7 +609,7 @@ impl HostInterface {
             return true;
         }
         let Some(entry) = self.mailbox(mailbox) else { return false };
-        let by_signals = entry.last_reader.map(|client| (client.index() as u32, mailbox::SIGNALS));
+        let by_signals = entry.last_reader.map(|client| (client.index() as u32, crate::shared::SIGNALS));
         let reader = entry.reader.map(|port| (port.client, port.port)).or(by_signals);
         let Some((client, port)) = reader else { return false };
         // The reader holds no more messages than its slots, so those that leave have a bound too.

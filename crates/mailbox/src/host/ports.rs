@@ -3,12 +3,12 @@
 use super::client::{Hold, Port, SESSION_IN, SESSION_OUT};
 use super::direct::is_full;
 use super::losses::MessageLoss;
-use super::mailbox::{CoreReader, Mailbox, MailboxKey, PortKey, SIGNALS, Side};
+use super::mailbox::{CoreReader, Mailbox, MailboxKey, PortKey, Side};
 use super::message::{Area, Home, Message, Span};
 use super::slots::{Given, ProtocolViolation};
 use super::tables::Domains;
 use super::{Arrival, HostInterface};
-use crate::shared::{Descriptor, Passed, Reason, Signal, down, up};
+use crate::shared::{Descriptor, Passed, Reason, SIGNALS, Signal, down, up};
 
 /// Whether a port has so few grants of those that it is to have ahead that it is given more at once. Most come back by themselves
 /// when their messages are freed. Others are granted many together: the client then finds them in one look, and the rings' lines move

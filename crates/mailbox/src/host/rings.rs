@@ -7,11 +7,10 @@
 //! fetched from the core's cache first, and the client's next message would wait behind that.
 
 use super::client::SESSION_OUT;
-use super::mailbox::SIGNALS;
 use crate::segment::Segment;
 use crate::shared::{
-    Calls, ControlLayout, CoreLane, Descriptor, PORT_ENTRIES, Passed, RingReader, SIGNAL_ENTRIES, Signal, TakenCount,
-    up,
+    Calls, ControlLayout, CoreLane, Descriptor, PORT_ENTRIES, Passed, RingReader, SIGNAL_ENTRIES, SIGNALS, Signal,
+    TakenCount, up,
 };
 use std::sync::Arc;
 

@@ -2,12 +2,12 @@
 //! sections 3.2 and 3.4).
 
 use super::client::{ClientKey, MAX_LISTENS, MAX_WAITING};
-use super::mailbox::{Get, MailboxKey, PortKey, SIGNALS, Side};
+use super::mailbox::{Get, MailboxKey, PortKey, Side};
 use super::message::{Area, Message, Span};
 use super::slots::ProtocolViolation;
 use super::{Arrival, HostInterface};
 use crate::shared::{
-    ConditionAddress, ControlLayout, Descriptor, HostCondition, Passed, Reason, Signal, SyncAddress, SyncCell,
+    ConditionAddress, ControlLayout, Descriptor, HostCondition, Passed, Reason, SIGNALS, Signal, SyncAddress, SyncCell,
     SyncPool, down, up,
 };
 

@@ -15,6 +15,8 @@ pub(crate) const SLOTS: usize = 256;
 /// Entries of each ring of a port. Twice the slots: a slot has one entry under way in each direction at most, and the other
 /// half is for answers that belong to no slot; so no ring can overflow.
 pub(crate) const PORT_ENTRIES: usize = 2 * SLOTS;
+/// The port number that stands for a client's signal queue, on both sides of the lane.
+pub(crate) const SIGNALS: u16 = u16::MAX;
 /// Buffers that a client may hold through its signal queues.
 pub(crate) const SIGNAL_SLOTS: usize = 256;
 /// Entries of each signal queue: more than twice its slots, since most signals belong to no slot.

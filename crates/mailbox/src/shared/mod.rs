@@ -31,7 +31,7 @@ pub(crate) use lane::this_thread;
 pub(crate) use lane::{Call, Calls, ClientLane, CoreLane, Passed};
 pub(crate) use layout::{
     ARRIVAL_CONDITION, CONDITIONS, ControlLayout, FREE_CONDITION, PORT_ENTRIES, PORTS, SIGNAL_ENTRIES, SIGNAL_SLOTS,
-    SLOTS, SYNCS, UPCALL_CONDITION,
+    SIGNALS, SLOTS, SYNCS, UPCALL_CONDITION,
 };
 pub use op::Reason;
 pub(crate) use op::{down, up};
