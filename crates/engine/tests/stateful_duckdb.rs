@@ -259,6 +259,7 @@ const OVER: &[&str] = &[
     "sum(v) FILTER (WHERE b) OVER (WINDOW)",
     "sum(f) FILTER (WHERE b) OVER (WINDOW)",
     "arg_max(t, f) FILTER (WHERE t IS NOT NULL) OVER (WINDOW)",
+    "arg_min(v, f) FILTER (WHERE v IS NOT NULL) OVER (WINDOW)",
     "first_value(v) OVER (WINDOW)",
     "first_value(t) OVER (WINDOW)",
     "last_value(t) OVER (WINDOW)",
