@@ -228,3 +228,27 @@ fn warm_rows_before_allocate_nothing() {
     assert_eq!(allocation_counter::measure(round).count_total, 0);
     assert_eq!(sink.0, 600);
 }
+
+#[test]
+fn rows_of_windows_are_compared_with_those_before_up_to_the_end_of_the_stream() {
+    let timed = ("w", "ts timestamp\nk char[3]\nv i64\n");
+    let at = |second: i64, rest: &str| format!("{}|{rest}", second * 1_000_000_000);
+    let rows = [at(1, "a|1"), at(2, "a|2"), at(3, "b|3"), at(11, "a|4"), at(12, "b|5"), at(13, "b|6"), at(21, "b|7")];
+    let inner = "SELECT k, count(*) AS n FROM w GROUP BY k, TUMBLE(ts, INTERVAL '10 seconds')";
+    let sql = format!("SELECT k, n, n - lag(n) OVER (PARTITION BY k) AS change, row_number() OVER () FROM ({inner}) x");
+    let mut run = SqlRun::new(&sql, &[timed]);
+    run.feed("w", &rows);
+    run.end("w");
+    let mut found = run.rows.clone();
+    found.iter_mut().for_each(|row| row.truncate(row.rfind('|').unwrap()));
+    found[..2].sort();
+    found[2..4].sort();
+    assert_eq!(found, ["a|2|null", "b|1|null", "a|1|-1", "b|2|1", "b|1|-1"]);
+    // And windows of rows with values of those before.
+    let sql = "SELECT window_start, count(*), sum(d) FROM (SELECT ts, v - lag(v) OVER (PARTITION BY k) AS d FROM w) x \
+               WHERE d > 0 GROUP BY TUMBLE(ts, INTERVAL '10 seconds')";
+    let mut run = SqlRun::new(sql, &[timed]);
+    run.feed("w", &rows);
+    run.end("w");
+    assert_eq!(run.rows, ["0|1|1", "10000000000|3|5", "20000000000|1|1"]);
+}

@@ -186,8 +186,11 @@ fn parts_of_queries_are_refused_in_words() {
 fn queries_with_null_for_errors_plan_as_others_do() {
     let formats = formats();
     let formats: Vec<(&str, &Format)> = formats.iter().map(|(name, format)| (*name, format)).collect();
+    let over = "SELECT flight, distance / flight AS q, lag(distance / flight, 2, 7 / flight) OVER (PARTITION BY CAST(dest AS i64)) + 1 AS l, \
+                max(distance / flight) FILTER (WHERE 1 / flight = 0) OVER (ROWS 3 PRECEDING) AS m FROM flights";
     let sums = "SELECT window_end, count(*) AS n FROM flights GROUP BY TUMBLE(time_hour, INTERVAL '1 hour')";
     for sql in [
+        over,
         "SELECT f.flight FROM flights f JOIN weather w ON f.origin = w.origin AND w.time_hour BETWEEN f.time_hour - INTERVAL '1 hour' AND f.time_hour",
         "SELECT f.flight FROM flights f, weather w WHERE f.distance / f.flight = 3 AND f.flight = CAST(w.origin AS i64) AND w.time_hour = f.time_hour + INTERVAL '1 hour'",
         "SELECT f.flight FROM flights f LEFT JOIN weather w ON w.time_hour = f.time_hour - INTERVAL '1 hour' AND f.distance / f.flight > 3",

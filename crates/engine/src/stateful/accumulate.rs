@@ -195,6 +195,22 @@ impl Slots {
         }
     }
 
+    /// Whether the slots keep nothing elsewhere, so that a copy of their bytes is one of the group.
+    pub(super) fn are_plain(&self) -> bool {
+        let is_number = |cell: Cell| !matches!(cell, Cell::Text | Cell::Bytes);
+        self.slots.iter().all(|slot| match slot.kind {
+            _ if slot.distinct.is_some() => false,
+            AccumulatorKind::Extreme { cell, .. } | AccumulatorKind::Edge { cell, .. } => is_number(cell),
+            AccumulatorKind::Arg { cell, by, .. } => is_number(cell) && is_number(by),
+            AccumulatorKind::Registers | AccumulatorKind::Quantile(_) | AccumulatorKind::Texts => false,
+            AccumulatorKind::Count
+            | AccumulatorKind::Whole { .. }
+            | AccumulatorKind::Float { .. }
+            | AccumulatorKind::Moments { .. }
+            | AccumulatorKind::Truth { .. } => true,
+        })
+    }
+
     /// Whether rows can be taken out of all aggregates again, so that what is left is as if they had not been there.
     pub(super) fn can_retract(&self) -> bool {
         self.slots.iter().all(|slot| matches!(slot.kind, AccumulatorKind::Count | AccumulatorKind::Whole { .. }))

@@ -22,6 +22,7 @@ mod arena;
 mod asof;
 mod cell;
 mod distinct;
+mod frames;
 mod gathered;
 mod grow;
 mod join;

@@ -1,15 +1,16 @@
 //! OVER: values over the rows of a partition that came before each.
 //!
-//! For each key a partition has two things. The first are aggregates that a row changes: of frames that begin with the first row, and of
-//! those whose aggregate a row can be taken out of again exactly (counts, sums and means of whole numbers and decimals). The second is a
-//! ring of the last rows, of which the others are made anew for each row. So a row costs one look-up of its key in each partition, and
-//! for each value a step, or as many as its frame has rows. Where the state is beyond its bound, the keys go that had no row for the longest.
+//! For each key a partition has two things. The first are aggregates that rows change: of frames that begin with the first row, and of
+//! those whose aggregate a row can be taken out of again exactly (counts, sums and means of whole numbers and decimals). The second are the
+//! last rows, for `lag`, first values, and the aggregates of other [frames](super::frames). A row costs one look-up of its key
+//! in each partition. Where the state is beyond its bound, the keys go that had no row for the longest.
 
 use crossdock_format::{Format, Record, RecordBuilder, Value};
 use crossdock_query::{Aggregate, EvalError, MAX_ROWS_BEFORE, OverFunction, OverRows, RowFrame};
 
 use super::accumulate::{Slots, Stores};
 use super::cell::{Cell, load, plain, store};
+use super::frames::{EachValue, FrameColumns, FrameWork, Scratch};
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys};
 use super::moment::{Emit, Lost, refused};
 use super::past_rows::{Past, PastRow, PastRows};
@@ -29,13 +30,6 @@ pub(super) struct Over {
     pub(super) lost: Lost,
 }
 
-/// The memory in which the aggregates of a frame are made anew.
-#[derive(Debug, Default)]
-struct Scratch {
-    group: Vec<u8>,
-    stores: Stores,
-}
-
 /// The rows of one PARTITION BY, by key.
 #[derive(Debug)]
 struct Partition {
@@ -44,11 +38,12 @@ struct Partition {
     stores: Stores,
     /// By a key's number.
     past: Vec<Past>,
-    /// By a key's number: the slots of the aggregates, then the cells of first values.
+    /// By a key's number: the slots of the aggregates, the parts of frames, the cells of first values.
     sums: Vec<u8>,
     sum_bytes: usize,
     slots: Slots,
     kept: Vec<Kept>,
+    frames: Vec<FrameWork>,
     firsts: Vec<FirstValue>,
     rows: PastRows,
     /// The number of the key of the present row.
@@ -65,13 +60,6 @@ struct Kept {
     past: FrameColumns,
 }
 
-/// The arguments of an aggregate, and its condition.
-#[derive(Clone, Copy, Debug, Default)]
-struct FrameColumns {
-    arguments: [Option<usize>; 2],
-    filter: Option<usize>,
-}
-
 /// The first value of a key.
 #[derive(Debug)]
 struct FirstValue {
@@ -86,8 +74,8 @@ struct FirstValue {
 enum ValueWork {
     /// An aggregate that rows change, by its slot.
     Kept(usize),
-    /// An aggregate that is made anew.
-    Frame(Box<FrameWork>),
+    /// An aggregate of a frame that rows leave, by its number.
+    Frame(usize),
     /// The column of a row before, or of the present one.
     Lag { column: usize, rows: u32, default: Option<usize> },
     /// The column of the first row of a frame.
@@ -96,39 +84,18 @@ enum ValueWork {
     FirstOfAll { first: usize, until: u32 },
 }
 
-#[derive(Debug)]
-struct FrameWork {
-    slots: Slots,
-    columns: FrameColumns,
-    from: u32,
-    until: u32,
+/// The columns of an aggregate in a row.
+fn columns_of(aggregate: &Aggregate) -> FrameColumns {
+    let mut arguments = [None; 2];
+    arguments.iter_mut().zip(&aggregate.arguments).for_each(|(place, argument)| *place = Some(*argument));
+    FrameColumns { arguments, filter: aggregate.filter }
 }
 
-/// The sink of a value.
-type EachValue<'e> = &'e mut dyn FnMut(Value<'_>) -> Result<(), EvalError>;
-
-impl FrameColumns {
-    fn of(aggregate: &Aggregate) -> FrameColumns {
-        let mut arguments = [None; 2];
-        arguments.iter_mut().zip(&aggregate.arguments).for_each(|(place, argument)| *place = Some(*argument));
-        FrameColumns { arguments, filter: aggregate.filter }
-    }
-
-    /// The same columns in the rows that are kept.
-    fn kept_in(self, rows: &mut PastRows, input: &Format) -> Result<FrameColumns, String> {
-        let mut column = |index: Option<usize>| index.map(|index| rows.column(input, index)).transpose();
-        let [first, second] = self.arguments;
-        Ok(FrameColumns { arguments: [column(first)?, column(second)?], filter: column(self.filter)? })
-    }
-
-    /// The arguments of a row that counts.
-    #[inline]
-    fn read<'v>(&self, value: impl Fn(usize) -> Value<'v>) -> Option<[Option<Value<'v>>; 2]> {
-        match self.filter {
-            Some(filter) if value(filter) != Value::Bool(true) => None,
-            _ => Some(self.arguments.map(|argument| argument.map(&value))),
-        }
-    }
+/// The same columns in the rows that are kept.
+fn kept_in(columns: FrameColumns, rows: &mut PastRows, input: &Format) -> Result<FrameColumns, String> {
+    let mut column = |index: Option<usize>| index.map(|index| rows.column(input, index)).transpose();
+    let [first, second] = columns.arguments;
+    Ok(FrameColumns { arguments: [column(first)?, column(second)?], filter: column(columns.filter)? })
 }
 
 impl Over {
@@ -171,9 +138,9 @@ impl Over {
 
     /// Takes a row, and emits it with its values.
     pub(super) fn take(&mut self, bytes: &[u8], emit: Emit<'_>) {
-        let Over { input, partitions, row: made, key, .. } = self;
+        let Over { input, partitions, row: made, key, scratch, .. } = self;
         let row = Record::assume_checked(input, bytes);
-        partitions.iter_mut().for_each(|partition| partition.take(&row, key));
+        partitions.iter_mut().for_each(|partition| partition.take(&row, key, scratch));
         made.clear();
         let set = self.set_all(bytes);
         emit(set.and_then(|()| self.row.finish().map_err(|_| EvalError::RecordTooLong)));
@@ -218,6 +185,7 @@ impl Partition {
             sum_bytes: 0,
             slots: Slots::of(&[], input, true)?,
             kept: Vec::new(),
+            frames: Vec::new(),
             firsts: Vec::new(),
             rows: PastRows::default(),
             present: 0,
@@ -262,18 +230,18 @@ impl Partition {
         if aggregate.distinct {
             return Err("an aggregate with OVER counts equal values each".to_owned());
         }
-        let columns = FrameColumns::of(aggregate);
+        let columns = columns_of(aggregate);
         let slots = Slots::of(std::slice::from_ref(aggregate), input, true)?;
         let mut past = FrameColumns::default();
         if frame.from.is_some() || frame.until > 0 {
             self.rows.reserve(room(frame.from.unwrap_or(frame.until))?);
-            past = columns.kept_in(&mut self.rows, input)?;
+            past = kept_in(columns, &mut self.rows, input)?;
         }
         if let Some(from) = frame.from
             && !slots.can_retract()
         {
-            let work = FrameWork { slots, columns: past, from, until: frame.until };
-            return Ok(ValueWork::Frame(Box::new(work)));
+            self.frames.push(FrameWork::new(slots, past, (from, frame), &mut self.rows));
+            return Ok(ValueWork::Frame(self.frames.len() - 1));
         }
         aggregates.push(aggregate.clone());
         self.kept.push(Kept { frame, columns, past });
@@ -284,6 +252,10 @@ impl Partition {
     fn complete(mut self, aggregates: &[Aggregate], input: &Format) -> Result<Partition, String> {
         self.slots = Slots::of(aggregates, input, true)?;
         self.sum_bytes = self.slots.bytes();
+        for frame in &mut self.frames {
+            frame.at = self.sum_bytes;
+            self.sum_bytes += frame.sum_bytes();
+        }
         for first in &mut self.firsts {
             first.at = self.sum_bytes;
             self.sum_bytes += 8 + first.cell.size();
@@ -298,7 +270,7 @@ impl Partition {
     }
 
     /// Takes a row: it is the present one then.
-    fn take(&mut self, row: &Record<'_>, key: &mut Vec<u8>) {
+    fn take(&mut self, row: &Record<'_>, key: &mut Vec<u8>, scratch: &mut Scratch) {
         self.columns.read(row, key);
         let (number, is_new) = self.keys.enter(key, &mut self.stores.arena);
         self.keys.used(number, is_new);
@@ -308,7 +280,7 @@ impl Partition {
             self.past.resize(at + 1, Past::default());
             self.sums.resize((at + 1) * bytes, 0);
         }
-        let Partition { stores, past, sums, slots, kept, firsts, rows, .. } = self;
+        let Partition { stores, past, sums, slots, kept, frames, firsts, rows, .. } = self;
         let (Some(past), Some(group)) = (past.get_mut(at), sums.get_mut(at * bytes..(at + 1) * bytes)) else { return };
         for (slot, kept) in kept.iter().enumerate() {
             // The row that is too far away once this one is there.
@@ -331,6 +303,7 @@ impl Partition {
                 slots.add(slot, group, stores, &arguments, order);
             }
         }
+        frames.iter().for_each(|frame| frame.slide(rows, past, group, scratch));
         if past.count() == 1 {
             for first in firsts {
                 let value = plain(row.get(first.column));
@@ -351,12 +324,15 @@ impl Partition {
         each: EachValue<'_>,
     ) -> Result<(), EvalError> {
         let (at, bytes) = (self.present as usize, self.sum_bytes);
-        let Partition { stores, past, sums, slots, firsts, rows, .. } = self;
+        let Partition { stores, past, sums, slots, frames, firsts, rows, .. } = self;
         let past = past.get(at).copied().unwrap_or_default();
         let group = sums.get(at * bytes..(at + 1) * bytes).unwrap_or_default();
         match work {
             ValueWork::Kept(slot) => each(slots.result(*slot, group, stores)?),
-            ValueWork::Frame(work) => work.make(rows, &past, scratch, each),
+            ValueWork::Frame(frame) => match frames.get(*frame) {
+                Some(frame) => frame.make(rows, &past, group, scratch, each),
+                None => each(Value::Null),
+            },
             ValueWork::Lag { column, rows: distance, default } => match rows.row(&past, *distance) {
                 Some(before) => each(before.value(*column)),
                 None => each(default.map_or(Value::Null, |default| row.get(default))),
@@ -393,23 +369,6 @@ impl Partition {
         self.keys.unlink(number);
         self.keys.remove(number, &mut self.stores.arena);
         true
-    }
-}
-
-impl FrameWork {
-    /// Makes the aggregate of the frame's rows, the oldest first.
-    fn make(&self, rows: &PastRows, past: &Past, scratch: &mut Scratch, each: EachValue<'_>) -> Result<(), EvalError> {
-        let Scratch { group, stores } = scratch;
-        group.clear();
-        group.resize(self.slots.bytes(), 0);
-        rows.each(past, (self.from, self.until), |row, number| {
-            if let Some(arguments) = self.columns.read(|column| row.value(column)) {
-                self.slots.add(0, group, stores, &arguments, number as i64);
-            }
-        });
-        let made = self.slots.result(0, group, stores).and_then(each);
-        self.slots.clear(group, stores);
-        made
     }
 }
 

@@ -9,6 +9,8 @@ use super::cell::{Cell, plain};
 #[derive(Debug, Default)]
 pub(super) struct PastRows {
     columns: Vec<PastColumn>,
+    /// The places and lengths of the bytes beside a row.
+    beside: Vec<(usize, usize)>,
     /// The bytes of a row.
     bytes: usize,
     /// How many rows of a key are kept.
@@ -79,6 +81,12 @@ impl PastRows {
         Ok(self.columns.len() - 1)
     }
 
+    /// Keeps that many bytes beside each row, which [`PastRows::beside`] has; a number for them.
+    pub(super) fn add_beside(&mut self, bytes: usize) -> usize {
+        self.beside.push((0, bytes));
+        self.beside.len() - 1
+    }
+
     /// Keeps at least as many rows of each key.
     pub(super) fn reserve(&mut self, rows: usize) {
         self.rows = self.rows.max(rows);
@@ -91,7 +99,11 @@ impl PastRows {
             column.at = self.bytes;
             self.bytes += column.cell.size();
         }
-        if self.columns.is_empty() {
+        for (at, bytes) in &mut self.beside {
+            *at = self.bytes;
+            self.bytes += bytes.next_multiple_of(8);
+        }
+        if self.bytes == 0 {
             self.rows = 0;
         }
     }
@@ -150,6 +162,24 @@ impl PastRows {
             return None;
         }
         self.at(past, self.place(past, distance))
+    }
+
+    /// The bytes beside a row that is there.
+    #[inline]
+    pub(super) fn beside(&self, past: &Past, distance: u32, number: usize) -> Option<&[u8]> {
+        let &(at, bytes) = self.beside.get(number)?;
+        self.row(past, distance)?.bytes.get(at..at + bytes)
+    }
+
+    /// The same, to be written.
+    #[inline]
+    pub(super) fn beside_mut(&mut self, past: &Past, distance: u32, number: usize) -> Option<&mut [u8]> {
+        let &(at, bytes) = self.beside.get(number)?;
+        if u64::from(distance) >= past.count || distance as usize >= self.rows {
+            return None;
+        }
+        let at = self.place(past, distance) * self.bytes + at;
+        self.rings.get_mut(past.ring)?.get_mut(at..at + bytes)
     }
 
     /// Hands over the rows from one distance to another, the oldest first, with their numbers within the key.

@@ -150,7 +150,7 @@ fn record(format: &Format, builder: &mut RecordBuilder, row: &str) -> Vec<u8> {
             FieldType::Timestamp => Value::Timestamp(text.parse().unwrap()),
             FieldType::F32 | FieldType::F64 => Value::Float(text.parse().unwrap()),
             FieldType::Bool => Value::Bool(text == "true"),
-            FieldType::String => Value::Text(text.as_bytes()),
+            FieldType::String | FieldType::Char(_) => Value::Text(text.as_bytes()),
             FieldType::Decimal { scale, .. } => Value::Decimal { unscaled: text.parse().unwrap(), scale },
             _ => Value::Int(text.parse().unwrap()),
         };

@@ -61,7 +61,7 @@ fn exprs(call: &BoundOver) -> Vec<&Expr> {
 
 impl Planner<'_> {
     /// A stage for the calls with OVER; its rows have the columns of FROM that the select list reads, and the calls' results.
-    pub(super) fn over(&mut self, flow: Flow, over: &OverCalls, columns: &[Output]) -> Result<Flow, QueryError> {
+    pub(super) fn over(&mut self, flow: &Flow, over: &OverCalls, columns: &[Output]) -> Result<Flow, QueryError> {
         let port = Port { stage: self.stages.len(), input: 0 };
         let mut row = Row::default();
         let mut places: Vec<Option<usize>> = Vec::with_capacity(over.base);
@@ -71,10 +71,10 @@ impl Planner<'_> {
         }
         let mut stage = OverRows { passed: row.outputs.len(), partitions: Vec::new(), values: Vec::new() };
         for call in &over.calls {
-            let value = value(call, &mut stage.partitions, &mut row, &flow)?;
+            let value = value(call, &mut stage.partitions, &mut row, flow)?;
             stage.values.push(value);
         }
-        let row = self.connect(&flow, row, port)?;
+        let row = self.connect(flow, row, port)?;
         let mut specs: Vec<FieldSpec> = row.fields().iter().take(stage.passed).map(Field::spec).collect();
         specs.extend(
             over.calls

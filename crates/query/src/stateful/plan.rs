@@ -294,7 +294,7 @@ impl<'q> Planner<'q> {
             flow = self.grouped(flow, grouping, (lateness_ns, body.at))?;
         }
         if let Some(over) = &selected.over {
-            flow = self.over(flow, over, &selected.columns)?;
+            flow = self.over(&flow, over, &selected.columns)?;
         }
         let columns: Result<Vec<Option<Expr>>, QueryError> =
             selected.columns.iter().map(|column| flow.placed(&column.expr).map(Some)).collect();

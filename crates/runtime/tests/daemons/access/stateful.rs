@@ -21,8 +21,14 @@ fn a_query_with_state_sees_of_each_stream_what_its_subscriber_may() {
     assert_eq!(handlers.len(), 2, "what they may see differs: {handlers:#?}");
     // Neither a hidden field, nor a stream that is not its own, whether it is there or not.
     let refusal = |query: &str| reader(&addr, DESK, query).connect().unwrap_err().to_string();
-    let hidden = refusal("SELECT crew, count(*) AS n FROM A GROUP BY crew");
-    assert!(hidden.contains("no column `crew`") || hidden.contains("unknown column"), "{hidden}");
+    for query in [
+        "SELECT crew, count(*) AS n FROM A GROUP BY crew",
+        "SELECT flight, lag(crew) OVER (PARTITION BY carrier) AS before FROM A",
+        "SELECT flight, row_number() OVER (PARTITION BY crew) AS n FROM A",
+    ] {
+        let hidden = refusal(query);
+        assert!(hidden.contains("no column `crew`") || hidden.contains("unknown column"), "{hidden}");
+    }
     for other in ["B", "C"] {
         let joined =
             format!("SELECT a.flight FROM A a ASOF JOIN {other} b ON a.carrier = b.carrier AND a.flight >= b.flight");
