@@ -238,7 +238,7 @@ impl ExpressionSpec {
         }
         let rules = self.items.iter().map(|item| match item {
             Item::Expr(_) => Rule::Exact,
-            Item::Function(_) => FunctionPair::RULE,
+            Item::Function(pair) => pair.rule(),
         });
         Texts { ours, theirs: theirs + " ORDER BY n", rules: rules.collect(), last_of: 0 }
     }

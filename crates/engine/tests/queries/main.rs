@@ -251,7 +251,17 @@ fn the_kinds_have_the_cases_that_they_are_to_have() {
         ),
         (
             Kind::Joins,
-            &["ASOF JOIN", "ASOF LEFT", "FULL JOIN", "LEFT JOIN", "BETWEEN", "s.ts = q.ts", "LATENESS", "null]"],
+            &[
+                "ASOF JOIN",
+                "ASOF LEFT",
+                "FULL JOIN",
+                "LEFT JOIN",
+                "BETWEEN",
+                "s.ts = q.ts",
+                "LATENESS",
+                "null]",
+                "window_start",
+            ],
         ),
         (Kind::Windows, &["TUMBLE", "HOP", "SESSION", "HAVING", "WHERE", "DISTINCT", "FILTER", "UNION ALL", "NaN"]),
     ] {
