@@ -80,8 +80,15 @@ impl JoinSpec {
             }
             How::Asof { is_strict: random.bool() }
         } else {
-            let low = random.i64(-6..4);
-            let high = low + random.i64(1..9);
+            let (low, high) = (random.i64(-6..4), random.i64(1..9));
+            // Bounds near the length of all times: for some rows they are beyond them.
+            let ages = 86_400 * 100_000;
+            let (low, high) = match random.u8(0..8) {
+                0 => (low - ages, high),
+                1 => (low, high + ages),
+                2 => (ages - high, ages),
+                _ => (low, low + high),
+            };
             match random.u8(0..4) {
                 0 => How::Within { low: (0, true), high: (0, true) },
                 _ => How::Within { low: (low, random.bool()), high: (high, random.bool()) },
