@@ -2,8 +2,9 @@
 
 use super::keys::Keys;
 
-/// Rows that are gathered before they are put in.
+/// Rows that are gathered before they are put in, and their bytes.
 const MOST: usize = 16;
+const MOST_BYTES: usize = 64 << 10;
 
 /// Rows with their keys, and something that is known of each. None are left when the handler has run.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ impl<T> Gathered<T> {
         let row_end = self.bytes.len();
         self.bytes.extend_from_slice(key);
         self.rows.push(GatheredRow { row_end, key_end: self.bytes.len(), hash, found: None, with });
-        self.rows.len() >= MOST
+        self.rows.len() >= MOST || self.bytes.len() >= MOST_BYTES
     }
 
     #[inline]
@@ -69,5 +70,7 @@ impl<T> Gathered<T> {
             from = key_end;
         }
         self.bytes.clear();
+        // The memory of a long row does not stay.
+        self.bytes.shrink_to(2 * MOST_BYTES);
     }
 }

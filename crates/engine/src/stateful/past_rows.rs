@@ -103,9 +103,6 @@ impl PastRows {
             *at = self.bytes;
             self.bytes += bytes.next_multiple_of(8);
         }
-        if self.bytes == 0 {
-            self.rows = 0;
-        }
     }
 
     /// How many bytes are in use.

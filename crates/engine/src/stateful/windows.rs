@@ -222,9 +222,9 @@ impl Windows {
             return;
         };
         let can_wait = match self.window {
-            Span::Running => true,
-            Span::Fixed { .. } => self.steps.back().is_some_and(|newest| newest.start == start),
-            Span::Session { .. } => false,
+            Span::Fixed { .. } => self.is_newest_step(start),
+            // A running group gives a row for each, in its place among those of other inputs.
+            Span::Running | Span::Session { .. } => false,
         } && self.closing.is_none_or(|closing| start >= closing.end);
         if !can_wait {
             self.settle(emit);
@@ -238,6 +238,11 @@ impl Windows {
         if are_many || !can_wait {
             self.settle(emit);
         }
+    }
+
+    #[inline]
+    fn is_newest_step(&self, start: i64) -> bool {
+        self.steps.back().is_some_and(|newest| newest.start == start)
     }
 
     /// Puts the rows in that were gathered.
@@ -285,7 +290,13 @@ impl Windows {
 
     #[inline]
     fn put(&mut self, bytes: &[u8], (key, hash): (&[u8], u32), (time, start): (i64, i64), emit: Emit<'_>) {
-        let Some((number, is_new)) = self.keys.enter_hashed(key, hash, &mut self.stores.arena) else {
+        let is_closed = match self.window {
+            // The step of a row that waited may have been forgotten, and its windows may have closed since.
+            Span::Fixed { size, .. } => !self.is_newest_step(start) && start.saturating_add(size) <= self.watermark,
+            Span::Running | Span::Session { .. } => false,
+        };
+        let entered = if is_closed { None } else { self.keys.enter_hashed(key, hash, &mut self.stores.arena) };
+        let Some((number, is_new)) = entered else {
             self.lost.forgotten += 1;
             return;
         };

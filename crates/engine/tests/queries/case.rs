@@ -110,7 +110,7 @@ impl Case {
                     case.streams.last_mut().into_iter().for_each(|stream| stream.layout = Some(line.to_owned()));
                 }
                 ("stream", _) => {
-                    case.streams.last_mut().into_iter().for_each(|stream| stream.columns.push(line.to_owned()))
+                    case.streams.last_mut().into_iter().for_each(|stream| stream.columns.push(line.to_owned()));
                 }
                 ("rows", Some((name, json))) => {
                     let stream = case.streams.iter().position(|stream| stream.name == name);

@@ -117,6 +117,11 @@ impl Duckish<'_> {
             Node::Cast(operand) if self.0.ty == FieldType::F64 => f.write_str(&double(operand, &of(operand))),
             Node::Cast(operand) if is_decimal(self.0) => f.write_str(&exact_as(&of(operand), self.0.ty)),
             Node::Cast(operand) => write!(f, "TRY_CAST({} AS {})", of(operand), duck_type(self.0.ty)),
+            // DuckDB computes it in the type of the operands, which may be narrower than ours.
+            Node::Call(call) if self.0.ty == FieldType::I64 && call.arguments.iter().all(|one| one.ty.is_integer()) => {
+                let arguments: Vec<String> = call.arguments.iter().map(|one| format!("{}::HUGEINT", of(one))).collect();
+                write!(f, "TRY_CAST(TRY({}({})) AS BIGINT)", call.function.name, arguments.join(", "))
+            }
             Node::Call(call) => {
                 let arguments: Vec<String> = call.arguments.iter().map(of).collect();
                 let name = match (call.function.name, self.0.ty) {

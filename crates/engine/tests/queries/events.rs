@@ -68,10 +68,10 @@ impl Events {
         if self.disorder_s > 0 {
             for number in 1..=random.i64(0..3) {
                 id += 1;
-                let time = Some(-10_000 * SECOND * number);
+                let time = -10_000 * SECOND * number;
                 let stream = random.usize(0..2);
-                if stream == 0 || taken.insert(time.unwrap_or(0)) {
-                    let values = self.values(stream, time, id, random);
+                if stream == 0 || taken.insert(time) {
+                    let values = self.values(stream, Some(time), id, random);
                     arrivals.push((random.i64(0..100 * SECOND).into(), stream, values));
                 }
             }

@@ -36,7 +36,7 @@ pub(crate) struct ExpressionSpec {
 }
 
 /// Makes batches of rows, and queries over them.
-pub(crate) struct ExpressionMaker {
+pub(crate) struct ExpressionsBuilder {
     runner: TestRunner,
     random: Rng,
     rows: BoxedStrategy<Row>,
@@ -45,9 +45,9 @@ pub(crate) struct ExpressionMaker {
     functions: Vec<FunctionPair>,
 }
 
-impl ExpressionMaker {
-    pub(crate) fn new() -> ExpressionMaker {
-        ExpressionMaker {
+impl ExpressionsBuilder {
+    pub(crate) fn new() -> ExpressionsBuilder {
+        ExpressionsBuilder {
             runner: TestRunner::default(),
             random: Rng::with_seed(0),
             rows: row().boxed(),
@@ -69,7 +69,7 @@ impl ExpressionMaker {
         let mut rows = Vec::new();
         for _ in 0..ROWS {
             let row = some(&self.rows, &mut self.runner);
-            // What says which values are null follows from them.
+            // Nothing for the column with the bits of the nulls, which follow from the values.
             let mut values: Values = if is_foreign { vec![None] } else { Vec::new() };
             values.extend(shapes.iter().map(|shape| shape.value(&row, &mut self.random)));
             rows.push((0, values));
@@ -238,7 +238,7 @@ impl ExpressionSpec {
         }
         let rules = self.items.iter().map(|item| match item {
             Item::Expr(_) => Rule::Exact,
-            Item::Function(_) => FunctionPair::RULE,
+            Item::Function(pair) => pair.rule(),
         });
         Texts { ours, theirs: theirs + " ORDER BY n", rules: rules.collect(), last_of: 0 }
     }

@@ -60,7 +60,12 @@ pub(crate) struct JoinSpec {
     condition: Option<&'static str>,
     filter: Option<&'static str>,
     lateness_s: i64,
+    /// The rows are grouped by windows of this time and length, in seconds.
+    window: Option<(&'static str, i64)>,
 }
+
+/// The aggregates of such windows; the second may leave `i64`, and the row of its window is then a row error.
+const AGGREGATES: &str = "count(*), sum(w), min(s.v), max(q.x), count(DISTINCT s.k), sum(s.y)";
 
 impl JoinSpec {
     pub(crate) fn new(events: &Events, random: &mut Rng) -> JoinSpec {
@@ -75,8 +80,15 @@ impl JoinSpec {
             }
             How::Asof { is_strict: random.bool() }
         } else {
-            let low = random.i64(-6..4);
-            let high = low + random.i64(1..9);
+            let (low, high) = (random.i64(-6..4), random.i64(1..9));
+            // Bounds near the length of all times: for some rows they are beyond them.
+            let ages = 86_400 * 100_000;
+            let (low, high) = match random.u8(0..8) {
+                0 => (low - ages, high),
+                1 => (low, high + ages),
+                2 => (ages - high, ages),
+                _ => (low, low + high),
+            };
             match random.u8(0..4) {
                 0 => How::Within { low: (0, true), high: (0, true) },
                 _ => How::Within { low: (low, random.bool()), high: (high, random.bool()) },
@@ -99,11 +111,20 @@ impl JoinSpec {
             _ => None,
         };
         let filter = (!has_late && random.u8(0..4) == 0).then(|| one(WHERES, random));
-        JoinSpec { kind, how, keys, outputs, condition, filter, lateness_s }
+        // An ASOF join gives the times of `s` in order if its rows wait; the times of `q`, and those of a join without LATENESS, come
+        // in any order, and the window would have a watermark of its own.
+        let size = [1, 5, 30][random.usize(0..3)];
+        let window = match (random.u8(0..4), is_asof) {
+            (0, false) => Some((["s.ts", "q.ts"][random.usize(0..2)], size)),
+            (0, true) if lateness_s > 0 => Some(("s.ts", size)),
+            _ => None,
+        };
+        JoinSpec { kind, how, keys, outputs, condition, filter, lateness_s, window }
     }
 
     pub(crate) fn texts(&self) -> Texts {
-        let rules = vec![Rule::Exact; self.outputs.len() + 2];
+        let columns = if self.window.is_some() { 1 + AGGREGATES.split(", ").count() } else { self.outputs.len() + 2 };
+        let rules = vec![Rule::Exact; columns];
         Texts { ours: self.ours(), theirs: self.theirs(), rules, last_of: 0 }
     }
 
@@ -112,8 +133,35 @@ impl JoinSpec {
         format!("SELECT s.id, q.id{outputs} FROM")
     }
 
-    fn tail(&self) -> String {
+    fn filter(&self) -> String {
         self.filter.map_or(String::new(), |filter| format!(" WHERE {filter}"))
+    }
+
+    /// Our list, and what follows on the join.
+    fn our_ends(&self) -> (String, String) {
+        match self.window {
+            None => (self.select(), self.filter()),
+            Some((time, size)) => (
+                format!("SELECT window_start, {AGGREGATES} FROM"),
+                format!("{} GROUP BY TUMBLE({time}, INTERVAL '{size} seconds')", self.filter()),
+            ),
+        }
+    }
+
+    /// The same of DuckDB. A row without the window's time, which a row without a partner may be, belongs to no window.
+    fn their_ends(&self) -> (String, String) {
+        let Some((time, size)) = self.window else { return (self.select(), self.filter()) };
+        let step = size * SECOND;
+        let start = format!("floor_to({}, {step}::HUGEINT)", time.replace(".ts", ".tm"));
+        let (least, most) = (i64::MIN, i64::MAX);
+        let filter = self.filter.map_or(String::new(), |filter| format!("({filter}) AND "));
+        (
+            format!("SELECT {start} AS ws, {AGGREGATES} FROM"),
+            format!(
+                " WHERE {filter}{start} BETWEEN {least} AND {} GROUP BY ws HAVING sum(w) IS NULL OR sum(w) BETWEEN {least} AND {most}",
+                most - step,
+            ),
+        )
     }
 
     fn ours(&self) -> String {
@@ -133,14 +181,8 @@ impl JoinSpec {
         }
         on.extend(self.condition.map(str::to_owned));
         let word = if matches!(self.how, How::Asof { .. }) { "ASOF " } else { "" };
-        format!(
-            "{} s {word}{}JOIN q ON {}{}{}",
-            self.select(),
-            self.kind,
-            on.join(" AND "),
-            self.tail(),
-            lateness(self.lateness_s)
-        )
+        let (select, tail) = self.our_ends();
+        format!("{select} s {word}{}JOIN q ON {}{tail}{}", self.kind, on.join(" AND "), lateness(self.lateness_s))
     }
 
     fn theirs(&self) -> String {
@@ -174,14 +216,13 @@ impl JoinSpec {
             let is_there = if self.has_late_rows() { "(tm IS NULL OR mark IS NULL OR tm >= mark)" } else { "TRUE" };
             format!("(SELECT * FROM {marked} WHERE {is_there}{more})")
         };
+        let (select, tail) = self.their_ends();
         format!(
-            "{} {} s {word}{}JOIN {} q ON {}{}",
-            self.select(),
+            "{select} {} s {word}{}JOIN {} q ON {}{tail}",
             rows("s", "", None),
             self.kind,
             rows("q", right, condition_of_q.map(|condition| condition.trim_start_matches("q."))),
-            on.join(" AND "),
-            self.tail()
+            on.join(" AND ")
         )
     }
 
@@ -211,6 +252,9 @@ impl JoinSpec {
             change(&mut less);
             found.push(less);
         };
+        if self.window.is_some() {
+            add(&|less| less.window = None);
+        }
         if self.filter.is_some() {
             add(&|less| less.filter = None);
         }

@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 use case::Case;
 use duck::Duck;
 use events::Events;
-use expressions::ExpressionMaker;
+use expressions::ExpressionsBuilder;
 use fastrand::Rng;
 use joins::JoinSpec;
 use ours::{Compared, Failure, judge};
@@ -51,43 +51,43 @@ const MOST_FAILURES: usize = 10;
 
 /// A kind of queries.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+enum QueryKind {
     Expressions,
     Joins,
     Windows,
     Over,
 }
 
-impl Kind {
-    const ALL: [Kind; 4] = [Kind::Expressions, Kind::Joins, Kind::Windows, Kind::Over];
+impl QueryKind {
+    const ALL: [QueryKind; 4] = [QueryKind::Expressions, QueryKind::Joins, QueryKind::Windows, QueryKind::Over];
 
     fn name(self) -> &'static str {
         match self {
-            Kind::Expressions => "expressions",
-            Kind::Joins => "joins",
-            Kind::Windows => "windows",
-            Kind::Over => "over",
+            QueryKind::Expressions => "expressions",
+            QueryKind::Joins => "joins",
+            QueryKind::Windows => "windows",
+            QueryKind::Over => "over",
         }
     }
 
     /// Queries over the rows of one batch.
     fn queries(self) -> usize {
-        if self == Kind::Expressions { 40 } else { 8 }
+        if self == QueryKind::Expressions { 40 } else { 8 }
     }
 }
 
 /// Makes batches of a kind.
-struct Maker {
-    kind: Kind,
-    expressions: Option<ExpressionMaker>,
+struct CasesBuilder {
+    kind: QueryKind,
+    expressions: Option<ExpressionsBuilder>,
     fixed: Vec<Spec>,
 }
 
-impl Maker {
-    fn new(kind: Kind) -> Maker {
-        let expressions = (kind == Kind::Expressions).then(ExpressionMaker::new);
-        let fixed = if kind == Kind::Over { over::fixed() } else { steps::fixed() };
-        Maker { kind, expressions, fixed: fixed.into_iter().map(Spec::Fixed).collect() }
+impl CasesBuilder {
+    fn new(kind: QueryKind) -> CasesBuilder {
+        let expressions = (kind == QueryKind::Expressions).then(ExpressionsBuilder::new);
+        let fixed = if kind == QueryKind::Over { over::fixed() } else { steps::fixed() };
+        CasesBuilder { kind, expressions, fixed: fixed.into_iter().map(Spec::Fixed).collect() }
     }
 
     /// The rows of a batch, and queries over them.
@@ -99,10 +99,10 @@ impl Maker {
         let events = Events::new(seed);
         let mut random = Rng::with_seed(!seed);
         let spec = |_| match self.kind {
-            Kind::Joins => Spec::Join(JoinSpec::new(&events, &mut random)),
+            QueryKind::Joins => Spec::Join(JoinSpec::new(&events, &mut random)),
             // The fixed queries say nothing of rows out of order.
             _ if events.is_tame && random.bool() => self.fixed[random.usize(0..self.fixed.len())].clone(),
-            Kind::Over => Spec::Over(OverSpec::new(&mut random)),
+            QueryKind::Over => Spec::Over(OverSpec::new(&mut random)),
             _ => Spec::Window(WindowSpec::new(&events, &mut random)),
         };
         let specs = (0..queries).map(spec).collect();
@@ -111,12 +111,12 @@ impl Maker {
 }
 
 /// Runs this many queries of a kind. Failing ones are made smaller, kept, and printed. Returns how many there were.
-fn compare(kind: Kind, seed: u64, count: u64) -> Option<usize> {
+fn compare(kind: QueryKind, seed: u64, count: u64) -> Option<usize> {
     let mut duck = Duck::start()?;
-    let (mut maker, mut seeds) = (Maker::new(kind), Rng::with_seed(seed));
+    let (mut builder, mut seeds) = (CasesBuilder::new(kind), Rng::with_seed(seed));
     let (mut done, mut sum, mut failures) = (0, Compared::default(), 0);
     while done < count && failures < MOST_FAILURES {
-        let (rows, mut specs) = maker.batch(seeds.u64(..));
+        let (rows, mut specs) = builder.batch(seeds.u64(..));
         specs.truncate((count - done) as usize);
         let theirs: Vec<String> = specs.iter().map(|spec| spec.texts().theirs).collect();
         let answers = duck.ask(&rows, &theirs);
@@ -150,7 +150,7 @@ fn kept() -> PathBuf {
 }
 
 /// Keeps a failing case, and prints what a person needs to go on.
-fn report(kind: Kind, (seed, number): (u64, u64), failing: &Failing) {
+fn report(kind: QueryKind, (seed, number): (u64, u64), failing: &Failing) {
     let Failing { case, expected, failure, .. } = failing;
     println!("\n{failure}\nours: {}\nDuckDB's: {}", case.query, failing.theirs());
     println!("found by: cargo xtask fuzz queries --kind {} --seed {seed} --count {number}", kind.name());
@@ -180,29 +180,29 @@ fn setting(name: &str, default: u64) -> u64 {
         .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
 }
 
-fn hold(kind: Kind) {
+fn hold(kind: QueryKind) {
     let failures = compare(kind, setting("CROSSDOCK_DUCKDB_SEED", 2013), QUERIES);
     assert_eq!(failures.unwrap_or(0), 0, "queries differ from DuckDB; they are above");
 }
 
 #[test]
 fn expressions_give_what_duckdb_gives() {
-    hold(Kind::Expressions);
+    hold(QueryKind::Expressions);
 }
 
 #[test]
 fn joins_give_what_duckdb_gives() {
-    hold(Kind::Joins);
+    hold(QueryKind::Joins);
 }
 
 #[test]
 fn windows_give_what_duckdb_gives() {
-    hold(Kind::Windows);
+    hold(QueryKind::Windows);
 }
 
 #[test]
 fn rows_before_give_what_duckdb_gives() {
-    hold(Kind::Over);
+    hold(QueryKind::Over);
 }
 
 fn repeat(path: &Path) -> Result<Compared, String> {
@@ -230,8 +230,8 @@ fn kept_cases_give_what_duckdb_gave() {
 
 #[test]
 fn cases_are_read_as_they_were_written() {
-    for kind in Kind::ALL {
-        let (rows, specs) = Maker::new(kind).batch(7);
+    for kind in QueryKind::ALL {
+        let (rows, specs) = CasesBuilder::new(kind).batch(7);
         let (case, _) = specs[0].texts().over(&rows);
         let expected = vec![vec![Some("a \"b\"\n#".to_owned()), None]];
         assert_eq!(Case::from_text(&case.to_text("one\ntwo", &expected)), Ok((case, expected)));
@@ -244,7 +244,7 @@ fn cases_are_read_as_they_were_written() {
 fn the_kinds_have_the_cases_that_they_are_to_have() {
     for (kind, parts) in [
         (
-            Kind::Expressions,
+            QueryKind::Expressions,
             &[
                 "layout foreign big",
                 "layout foreign little",
@@ -257,20 +257,33 @@ fn the_kinds_have_the_cases_that_they_are_to_have() {
             ][..],
         ),
         (
-            Kind::Expressions,
+            QueryKind::Expressions,
             &["upper(", "abs(", "round(", "TRY(", " WHERE ", "ILIKE", "CASE", "numeric", "IN (", "BETWEEN"],
         ),
         (
-            Kind::Joins,
-            &["ASOF JOIN", "ASOF LEFT", "FULL JOIN", "LEFT JOIN", "BETWEEN", "s.ts = q.ts", "LATENESS", "null]"],
+            QueryKind::Joins,
+            &[
+                "ASOF JOIN",
+                "ASOF LEFT",
+                "FULL JOIN",
+                "LEFT JOIN",
+                "BETWEEN",
+                "s.ts = q.ts",
+                "LATENESS",
+                "null]",
+                "window_start",
+            ],
         ),
-        (Kind::Over, &["PARTITION BY", "UNBOUNDED", "lag(", "row_number()", "FILTER", "WINDOW w"]),
-        (Kind::Windows, &["TUMBLE", "HOP", "SESSION", "HAVING", "WHERE", "DISTINCT", "FILTER", "UNION ALL", "NaN"]),
+        (
+            QueryKind::Windows,
+            &["TUMBLE", "HOP", "SESSION", "HAVING", "WHERE", "DISTINCT", "FILTER", "UNION ALL", "NaN"],
+        ),
+        (QueryKind::Over, &["PARTITION BY", "UNBOUNDED", "lag(", "row_number()", "FILTER", "WINDOW w"]),
     ] {
-        let mut maker = Maker::new(kind);
+        let mut builder = CasesBuilder::new(kind);
         let mut all = String::new();
         for seed in 0..20 {
-            let (rows, specs) = maker.batch(seed);
+            let (rows, specs) = builder.batch(seed);
             specs.iter().for_each(|spec| all += &spec.texts().over(&rows).0.to_text("", &[]));
         }
         parts.iter().for_each(|part| assert!(all.contains(part), "no {part} among the {}", kind.name()));
@@ -285,7 +298,7 @@ fn fuzz() {
         return repeat_all(&std::env::split_paths(&files).collect::<Vec<_>>());
     }
     let wanted = std::env::var("CROSSDOCK_QUERIES_KIND").unwrap_or_default();
-    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == wanted);
+    let kind = QueryKind::ALL.into_iter().find(|kind| kind.name() == wanted);
     let kind = kind.unwrap_or_else(|| panic!("CROSSDOCK_QUERIES_KIND is `{wanted}`"));
     let failures = compare(kind, setting("CROSSDOCK_DUCKDB_SEED", 1), setting("CROSSDOCK_QUERIES_COUNT", 1000));
     assert_eq!(failures, Some(0), "queries differ from DuckDB; they are above");

@@ -228,14 +228,11 @@ fn last_of_each(rows: Vec<Values>, columns: usize) -> Vec<Values> {
 }
 
 fn is_same_row(case: &Case, types: &[FieldType], ours: &[Option<String>], theirs: &[Option<String>]) -> bool {
-    let columns = ours.iter().zip(theirs).zip(types).zip(&case.rules);
-    let is_same = |(((ours, theirs), ty), rule): (((&Option<String>, &Option<String>), &FieldType), &Rule)| match (
-        ours, theirs,
-    ) {
-        (Some(ours), Some(theirs)) => is_same(*rule, *ty, ours, theirs),
+    let is_same = |column: usize| match (&ours[column], &theirs[column]) {
+        (Some(ours), Some(theirs)) => is_same(case.rules[column], types[column], ours, theirs),
         (ours, theirs) => ours.is_none() && theirs.is_none(),
     };
-    ours.len() == theirs.len() && ours.len() == case.rules.len() && columns.into_iter().all(is_same)
+    ours.len() == theirs.len() && ours.len() == case.rules.len() && (0..ours.len()).all(is_same)
 }
 
 fn is_same(rule: Rule, ty: FieldType, ours: &str, theirs: &str) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::case::{Case, Values};
 use crate::duck::Duck;
-use crate::ours::{Failure, judge};
+use crate::ours::{Compared, Failure, judge};
 use crate::spec::Spec;
 
 /// A failing query over the rows of a case, DuckDB's rows for it (none if DuckDB has an error), and the failure.
@@ -14,7 +14,7 @@ pub(crate) struct Failing {
     theirs: String,
 }
 
-/// DuckDB's queries at a time, of which the first that still fails is taken.
+/// Smaller queries that DuckDB gets at a time; the first that still fails is taken.
 const AT_A_TIME: usize = 32;
 
 /// Changes that are tried for one failure, at most.
@@ -22,11 +22,7 @@ const MOST_TRIES: usize = 4000;
 
 impl Failing {
     /// The failing case, if the query fails over these rows.
-    pub(crate) fn of(
-        rows: &Case,
-        spec: &Spec,
-        answer: &Result<Vec<Values>, String>,
-    ) -> Result<crate::ours::Compared, Failing> {
+    pub(crate) fn of(rows: &Case, spec: &Spec, answer: &Result<Vec<Values>, String>) -> Result<Compared, Box<Failing>> {
         let (case, theirs) = spec.texts().over(rows);
         let (failure, expected) = match answer {
             Ok(expected) => match judge(&case, expected) {
@@ -35,7 +31,7 @@ impl Failing {
             },
             Err(why) => (Failure::Duck(format!("{why}\n{theirs}")), Vec::new()),
         };
-        Err(Failing { case, expected, failure, spec: spec.clone(), theirs })
+        Err(Box::new(Failing { case, expected, failure, spec: spec.clone(), theirs }))
     }
 
     /// DuckDB's query.
@@ -72,7 +68,7 @@ impl Failing {
                     Failing::of(&self.case, spec, answer).err().filter(|failing| failing.failure.is_like(&self.failure))
                 });
                 if let Some(failing) = failing {
-                    *self = failing;
+                    *self = *failing;
                     is_smaller = true;
                     continue 'again;
                 }
@@ -84,11 +80,11 @@ impl Failing {
     /// Takes these rows if the query fails over them.
     fn take(&mut self, case: &Case, duck: &mut Duck, tries: &mut usize) -> bool {
         *tries = tries.saturating_sub(1);
-        let answers = duck.ask(case, &[self.theirs.clone()]);
+        let answers = duck.ask(case, std::slice::from_ref(&self.theirs));
         let failing = Failing::of(case, &self.spec, &answers[0]).err();
         match failing.filter(|failing| failing.failure.is_like(&self.failure)) {
             Some(failing) => {
-                *self = failing;
+                *self = *failing;
                 true
             }
             None => false,
@@ -138,9 +134,9 @@ impl Failing {
         }
         for row in 0..self.case.rows.len() {
             let (stream, values) = self.case.rows[row].clone();
-            for column in 0..values.len() {
+            for (column, value) in values.iter().enumerate() {
                 let may_be_null = self.case.streams[stream].columns[column].contains(" null");
-                if values[column].is_some() && may_be_null && *tries > 0 {
+                if value.is_some() && may_be_null && *tries > 0 {
                     let mut less = self.case.clone();
                     less.rows[row].1[column] = None;
                     is_smaller |= self.take(&less, duck, tries);

@@ -119,10 +119,22 @@ const HAVINGS: &[&str] =
 /// The windows, in seconds.
 #[derive(Clone, Copy, Debug)]
 enum WindowKind {
-    Tumble { size: i64 },
-    Hop { slide: i64, size: i64 },
-    Session { gap: i64 },
+    Tumble {
+        size: i64,
+    },
+    Hop {
+        slide: i64,
+        size: i64,
+    },
+    Session {
+        gap: i64,
+    },
+    /// None: each row brings the present row of its group.
+    Running,
 }
+
+/// A length near that of all times: its ends are beyond them for some rows.
+const AGES: i64 = 86_400 * 100_000;
 
 /// A query of this kind.
 #[derive(Clone, Debug)]
@@ -138,14 +150,15 @@ pub(crate) struct WindowSpec {
 impl WindowSpec {
     pub(crate) fn new(events: &Events, random: &mut Rng) -> WindowSpec {
         let one = |all: &[&'static str], random: &mut Rng| all[random.usize(0..all.len())];
-        let gap = [1, 4, 15][random.usize(0..3)];
-        let (slide, size) = [(2, 6), (5, 10), (1, 9), (7, 7)][random.usize(0..4)];
-        let window = match random.u8(0..3) {
-            0 => WindowKind::Tumble { size: [1, 7, 60][random.usize(0..3)] },
-            1 => WindowKind::Hop { slide, size },
-            _ => WindowKind::Session { gap },
+        let (tumble, gap) = ([1, 7, 60, AGES][random.usize(0..4)], [1, 4, 15, AGES][random.usize(0..4)]);
+        let (slide, size) = [(2, 6), (5, 10), (1, 9), (7, 7), (AGES / 10, AGES)][random.usize(0..5)];
+        let window = match random.u8(0..7) {
+            0..2 => WindowKind::Tumble { size: tumble },
+            2..4 => WindowKind::Hop { slide, size },
+            4..6 => WindowKind::Session { gap },
+            _ => WindowKind::Running,
         };
-        let mut lateness_s = [0, 0, 2, 5, 20][random.usize(0..5)];
+        let mut lateness_s = [0, 0, 2, 5, 20, AGES][random.usize(0..6)];
         if matches!(window, WindowKind::Session { .. }) {
             // A row that is late by less than the pause could have made one of two sessions that are closed, or continues one: it
             // depends on the order of arrival which, and DuckDB's query has no such order. Stragglers are late here too.
@@ -158,16 +171,28 @@ impl WindowSpec {
                 keys.push(key);
             }
         }
-        let aggregates = (0..random.usize(1..6)).map(|_| &AGGREGATES[random.usize(0..AGGREGATES.len())]).collect();
+        let mut aggregates: Vec<&AggregatePair> =
+            (0..random.usize(1..6)).map(|_| &AGGREGATES[random.usize(0..AGGREGATES.len())]).collect();
         let filter = (random.u8(0..3) == 0).then(|| one(FILTERS, random));
         let having = (random.u8(0..4) == 0).then(|| one(HAVINGS, random));
+        if matches!(window, WindowKind::Running) {
+            // The last row of a group is compared; the last one that passes HAVING, or whose sum fits, need not be the last.
+            aggregates = vec![&AGGREGATES[0]];
+            let more = AGGREGATES.iter().filter(|aggregate| !aggregate.is_bounded && random.u8(0..8) == 0);
+            aggregates.extend(more);
+            keys.truncate(1);
+            keys.extend(keys.is_empty().then_some("k"));
+            return WindowSpec { window, keys, aggregates, filter, having: None, lateness_s: 0 };
+        }
         WindowSpec { window, keys, aggregates, filter, having, lateness_s }
     }
 
     pub(crate) fn texts(&self) -> Texts {
-        let rules = vec![Rule::Exact; self.keys.len() + 2];
+        let is_running = matches!(self.window, WindowKind::Running);
+        let rules = vec![Rule::Exact; self.keys.len() + if is_running { 0 } else { 2 }];
         let rules = rules.into_iter().chain(self.aggregates.iter().map(|aggregate| aggregate.rule)).collect();
-        Texts { ours: self.ours(), theirs: self.theirs(), rules, last_of: 0 }
+        let last_of = if is_running { self.keys.len() } else { 0 };
+        Texts { ours: self.ours(), theirs: self.theirs(), rules, last_of }
     }
 
     fn ours(&self) -> String {
@@ -181,6 +206,10 @@ impl WindowSpec {
                 format!("HOP(ts, INTERVAL '{slide} seconds', INTERVAL '{size} seconds')")
             }
             WindowKind::Session { gap } => format!("SESSION(ts, INTERVAL '{gap} seconds')"),
+            WindowKind::Running => {
+                let group = self.keys.join(", ");
+                return format!("SELECT {keys}{} FROM s{filter} GROUP BY {group}", aggregates.join(", "));
+            }
         };
         format!(
             "SELECT {keys}window_start, window_end, {} FROM s{filter} GROUP BY {keys}{window}{having}{}",
@@ -201,6 +230,8 @@ impl WindowSpec {
         let (rows, start, end, group) = match self.window {
             WindowKind::Tumble { size } => Self::fixed(size, size),
             WindowKind::Hop { slide, size } => Self::fixed(slide, size),
+            // In order of arrival.
+            WindowKind::Running => return self.theirs_of_groups(),
             WindowKind::Session { gap } => {
                 let gap = gap * SECOND;
                 let over = format!("OVER (PARTITION BY {}1 ORDER BY tm)", named("key#, "));
@@ -213,8 +244,6 @@ impl WindowSpec {
                 (rows, "min(tm)".to_owned(), format!("max(tm) + {gap}"), "session")
             }
         };
-        let aggregates = self.aggregates.iter().map(|one| if one.theirs.is_empty() { one.ours } else { one.theirs });
-        let aggregates: Vec<&str> = aggregates.collect();
         let mut having: Vec<String> = self.having.iter().map(|having| format!("({having})")).collect();
         having.extend(self.aggregates.iter().filter(|aggregate| aggregate.is_bounded).map(|aggregate| {
             let sum = aggregate.ours;
@@ -226,9 +255,20 @@ impl WindowSpec {
             named(", @ AS key#"),
             with_marks("s", self.filter, self.lateness_s),
             named("key#, "),
-            aggregates.join(", "),
+            self.their_aggregates(),
             named("key#, "),
         )
+    }
+
+    fn their_aggregates(&self) -> String {
+        let aggregates = self.aggregates.iter().map(|one| if one.theirs.is_empty() { one.ours } else { one.theirs });
+        aggregates.collect::<Vec<_>>().join(", ")
+    }
+
+    fn theirs_of_groups(&self) -> String {
+        let filter = self.filter.map_or(String::new(), |filter| format!(" WHERE {filter}"));
+        let keys = self.keys.join(", ");
+        format!("SELECT {keys}, {} FROM (SELECT *, n AS tm FROM s{filter}) GROUP BY {keys}", self.their_aggregates())
     }
 
     /// Of windows of fixed length: the rows, each once for each of its windows that is not closed; the start, the end, and the group.
@@ -258,7 +298,8 @@ impl WindowSpec {
         if self.having.is_some() {
             add(&|less| less.having = None);
         }
-        (0..self.keys.len()).for_each(|place| add(&|less| _ = less.keys.remove(place)));
+        let least = usize::from(matches!(self.window, WindowKind::Running));
+        (least..self.keys.len()).for_each(|place| add(&|less| _ = less.keys.remove(place)));
         if self.aggregates.len() > 1 {
             (0..self.aggregates.len()).for_each(|place| add(&|less| _ = less.aggregates.remove(place)));
         }
