@@ -10,6 +10,7 @@ use crossdock_format::encoding::{Encoding, EncodingOptions, Framing, Loss, Schem
 use crossdock_nectarine::{DeliveryClass, Transport};
 use crossdock_runtime::{Overflow, Unreadable};
 
+use super::mailbox::Link;
 use super::{Control, Keys};
 use crate::quantity::{parse_duration, parse_rate};
 
@@ -262,7 +263,7 @@ pub(crate) struct Why {
     #[arg(long)]
     pub(crate) trace: bool,
     /// End after N records
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) limit: Option<u64>,
     /// End after this time, such as 10s
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
@@ -271,7 +272,7 @@ pub(crate) struct Why {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) daemon: Daemon,
+    pub(crate) daemon: Link,
     #[command(flatten)]
     pub(crate) control: Control,
 }

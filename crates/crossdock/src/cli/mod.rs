@@ -326,8 +326,8 @@ Examples:
 Exit status 1 if there is a problem. `crossdock check` looks at the machine.")]
     Doctor(List),
 
-    /// Says what became of records of a stream in a subscription: filtered by which condition, a row error, sent, or left out by
-    /// its policy
+    /// Judges single records by a subscription's query: met, filtered by a condition, or a row error; and says whether its policy
+    /// can have left them out
     #[command(after_help = "\
 Examples:
   crossdock why flights 'flight = 1545' --subscription 3
@@ -335,7 +335,9 @@ Examples:
 
 The daemon keeps no records but those of the state of a stream (`crossdock streams set` with
 --key): of these, the last record of each key is judged. --trace judges records as they come.
-What a policy for slow subscribers left out is counted for the subscription as a whole.")]
+A policy for slow subscribers counts the records that it left out for the subscription as a
+whole: if it left none out, those that met the query were sent or are in flight. The records
+are those that the caller may read; the subscription may see less of them by its access rules.")]
     Why(Why),
 
     /// Shows contexts, handlers and streams with their rates, live in the terminal

@@ -1,13 +1,13 @@
-//! What a subscription's query does with a record, condition by condition.
+//! The fate of a record by a subscription's query, condition by condition.
 
 use std::collections::BTreeMap;
 
 use crossdock_format::{Format, Record, RecordBuilder};
-use crossdock_query::{EvalError, Interpreter, Program, Query, QueryError, parse_query};
+use crossdock_query::{EvalError, Interpreter, Program, Query, QueryError, Snapshot, parse_query};
 
 use crate::failure::{Failure, Outcome};
 
-/// What becomes of a record by a query.
+/// The fate of a record by a query.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
     /// This condition is not TRUE: FALSE, or null.
@@ -43,7 +43,7 @@ impl Judge {
             Failure::failed(format!("the subscription's query cannot be read: {error}"))
                 .hint("the daemon may be of another version than this program; compare `crossdock --version`")
         })?;
-        let known = || formats.keys().map(String::as_str).chain([stream]);
+        let known = || formats.keys().map(String::as_str).chain((!formats.contains_key(stream)).then_some(stream));
         let reads = match &mut query {
             Query::Select(select) => select.find_stream(known()).map(|()| vec![select.stream().to_owned()]),
             Query::Stateful(query) => {
@@ -58,7 +58,7 @@ impl Judge {
         Ok(Judge { query, stream: stream.to_owned(), formats, planned: None, interpreter: Interpreter::new() })
     }
 
-    /// What becomes of a record.
+    /// The fate of a record.
     pub(super) fn fate(&mut self, record: &Record<'_>) -> Fate {
         let format = record.format();
         if self.planned.as_ref().is_none_or(|(known, _)| known != format) {
@@ -72,12 +72,34 @@ impl Judge {
         let mut first = None;
         for program in programs {
             match of_program(&mut self.interpreter, program, record) {
-                Fate::Meets if matches!(self.query, Query::Stateful(_)) => return Fate::Taken,
-                Fate::Meets => return Fate::Meets,
+                Fate::Meets => {
+                    return match &self.query {
+                        Query::Stateful(_) => Fate::Taken,
+                        Query::Select(select) if select.top_n().is_some() => Fate::Unknown(
+                            "it meets the condition; whether it is among the first rows is not looked at".to_owned(),
+                        ),
+                        Query::Select(_) => Fate::Meets,
+                    };
+                }
                 other => first = first.or(Some(other)),
             }
         }
         first.unwrap_or_else(|| Fate::Unknown("the query does not read records of this format".to_owned()))
+    }
+
+    /// The meaning of fates for a query with `SNAPSHOT THEN CHANGES`, where they say less.
+    pub(super) fn note(&self) -> Option<&'static str> {
+        let Query::Select(select) = &self.query else { return None };
+        match select.snapshot()? {
+            Snapshot::Once => None,
+            Snapshot::ThenChanges => {
+                Some("a record that is filtered brings a `leave` where the one before it of its key met the query")
+            }
+            Snapshot::ThenDeltas => Some(
+                "a record that is filtered brings a `leave` where the one before it of its key met the query; with DELTA one that \
+                 changes no listed column brings nothing",
+            ),
+        }
     }
 
     /// A program for each place where the query reads the stream.
@@ -106,7 +128,7 @@ impl Judge {
     }
 }
 
-/// What a program does with a record: its conditions in order, up to the first that is not TRUE, then its columns.
+/// The fate of a record by a program: its conditions in order, up to the first that is not TRUE, then its columns.
 fn of_program(interpreter: &mut Interpreter, program: &Program, record: &Record<'_>) -> Fate {
     for condition in &program.filter {
         let text = || condition.sql(&program.input).to_string();

@@ -1,8 +1,8 @@
-//! `crossdock why`: what became of records of a stream in a subscription, and by which predicate or policy.
+//! `crossdock why`: the fate of single records of a stream in a subscription, by predicate and policy.
 //!
-//! The daemon keeps nothing about single records. So it is found out here: the records are those that the state of the stream
-//! keeps, or with `--trace` those that come from now on, as a subscriber of one's own gets them, under the access rules that hold for
-//! it; the subscription's query is run on each; and what its policies left out is read from its counters.
+//! The daemon keeps nothing about single records. So the command finds it out itself: the records are those that the state of the
+//! stream keeps, or with `--trace` those that come from now on. They come to a subscriber of its own, under the access rules of the
+//! caller. The subscription's query runs on each, and its counters give the number of records that its policies left out.
 
 mod fate;
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_format::Format;
 use crossdock_format::encoding::{Encoding, EncodingOptions};
-use crossdock_nectarine::{Error, Event, Overflow, Records, Subscriber, SubscriberBuilder};
+use crossdock_nectarine::{DropCause, Error, Event, Overflow, Records, Subscriber, SubscriberBuilder};
 use crossdock_runtime::info::SubscriptionInfo;
 use serde_json::{Value, json};
 
@@ -35,23 +35,50 @@ pub(crate) fn run(arguments: &Why) -> Outcome {
         Failure::usage(format!("the daemon has no subscription {}", arguments.subscription))
             .hint("`crossdock subscriptions` lists them with their numbers")
     })?;
-    let judge = Judge::new(&before.sql, &arguments.stream, formats(&client)?)?;
+    let formats = formats(&client)?;
+    let stream = spelling(&arguments.stream, &formats);
+    let judge = Judge::new(&before.sql, &stream, formats)?;
+    if !before.accept.is_empty() {
+        out::say("the subscription accepts certain formats: records are judged as published, before any conversion");
+    }
     let interrupt = Interrupt::install()?;
-    let builder = builder(arguments)?;
-    let connect = |wait| builder.clone().wait_for_daemon(wait).connect();
-    let subscriber =
-        connecting::connect(&arguments.daemon, out::say, connect).map_err(|error| unheld(arguments, error))?;
+    let subscriber = builder(arguments, &stream)?.connect().map_err(|error| unheld(arguments, error))?;
     let interrupter = subscriber.interrupter();
     interrupt.on_raise(move || interrupter.interrupt());
     interrupt.arm();
     let deadline = arguments.duration.map(|duration| Instant::now() + duration);
     let mut inquiry = Inquiry { arguments, judge, subscriber, interrupt, deadline, fates: Fates::default() };
-    let signal = inquiry.receive()?;
-    let Inquiry { fates, .. } = inquiry;
-    fates.conclude(arguments, &before, subscription(&client, arguments.subscription)?.as_ref())?;
-    match signal.filter(|_| !arguments.trace) {
-        Some(signal) => Err(Failure::Interrupted(signal)),
-        None => Ok(()),
+    let end = inquiry.receive()?;
+    let Inquiry { fates, judge, .. } = inquiry;
+    if let (End::Signal(signal), false) = (end, arguments.trace) {
+        return Err(Failure::Interrupted(signal));
+    }
+    if end == End::Early && !arguments.trace {
+        out::say("ended by --limit or --for: other records may be kept");
+    }
+    // Another one may have the number meanwhile.
+    let now = subscription(&client, arguments.subscription)?;
+    let now = now.filter(|now| (&now.sql, &now.peer) == (&before.sql, &before.peer));
+    fates.conclude(arguments, judge.note(), (&before, now.as_ref()), end)
+}
+
+/// The end of the inquiry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// All records that are kept have come.
+    All,
+    /// By `--limit` or `--for`.
+    Early,
+    Signal(i32),
+}
+
+/// The stream that a name means, by the rule of names without quotes in queries: the same one, else the only one that differs in
+/// case alone.
+fn spelling(name: &str, formats: &BTreeMap<String, Format>) -> String {
+    let alike: Vec<&String> = formats.keys().filter(|known| known.to_lowercase() == name.to_lowercase()).collect();
+    match &alike[..] {
+        [only] if !formats.contains_key(name) => (*only).clone(),
+        _ => name.to_owned(),
     }
 }
 
@@ -77,14 +104,13 @@ fn formats(client: &Client) -> Outcome<BTreeMap<String, Format>> {
 }
 
 /// The subscriber for the records in question.
-fn builder(arguments: &Why) -> Outcome<SubscriberBuilder> {
-    let Why { stream, condition, daemon, .. } = arguments;
+fn builder(arguments: &Why, stream: &str) -> Outcome<SubscriberBuilder> {
+    let Why { condition, daemon, .. } = arguments;
     let stream = format!("\"{}\"", stream.replace('"', "\"\""));
     let of = if arguments.trace { "" } else { "SNAPSHOT " };
     let mut builder = Subscriber::builder(&daemon.address)
         .sql(format!("SELECT * FROM {stream} {of}WHERE {condition}"))
-        .transport(daemon.transport)
-        .reconnect(daemon.reconnect);
+        .transport(daemon.transport);
     if arguments.trace {
         // It looks on, and holds nobody back.
         builder = builder.overflow(Overflow::DropOldest);
@@ -113,13 +139,14 @@ struct Inquiry<'a> {
 
 impl Inquiry<'_> {
     /// Judges records until there are no more, or a signal ends it.
-    fn receive(&mut self) -> Outcome<Option<i32>> {
+    fn receive(&mut self) -> Outcome<End> {
         loop {
-            if self.fates.is_enough(self.arguments.limit) {
-                return Ok(None);
-            }
             if let Some(signal) = self.interrupt.caught() {
-                return Ok(Some(signal));
+                return Ok(End::Signal(signal));
+            }
+            let is_over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if is_over || self.fates.is_enough(self.arguments.limit) {
+                return Ok(End::Early);
             }
             let left = self.deadline.map_or(LOOK, |deadline| deadline.saturating_duration_since(Instant::now()));
             let event = match self.subscriber.next_event(Some(left.min(LOOK))) {
@@ -130,12 +157,17 @@ impl Inquiry<'_> {
             match event {
                 Some(Event::Records(records)) => self.judge(&records)?,
                 Some(Event::StreamEnded { publishers_left: 0, lost, .. }) if !self.arguments.trace => {
-                    return if lost == 0 { Ok(None) } else { Err(Failure::failed("the stream's state is gone")) };
+                    return if lost == 0 { Ok(End::All) } else { Err(Failure::failed("the stream's state is gone")) };
+                }
+                Some(Event::Dropped { records, cause, reason }) if cause.is_row_error() => {
+                    out::say(format_args!("{}: the condition of this command: {reason}", counted(records, "record")));
                 }
                 Some(Event::Dropped { records, .. }) => self.fates.missed += records,
+                Some(Event::Unreadable { message }) if self.arguments.trace => {
+                    out::say(format_args!("records are not looked at: {message}"));
+                }
                 Some(Event::Unreadable { message }) => return Err(Failure::failed(message)),
                 Some(_) => {}
-                None if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) => return Ok(None),
                 None if out::is_closed() => return Err(Failure::OutputClosed),
                 None => {}
             }
@@ -171,9 +203,11 @@ fn in_words(fate: &Fate) -> String {
     match fate {
         Fate::Filtered { condition, is_null: false } => format!("filtered: {condition} is false"),
         Fate::Filtered { condition, is_null: true } => format!("filtered: {condition} is null"),
-        Fate::RowError { expression, error } => format!("row error: {expression}: {error}"),
+        Fate::RowError { expression, error } => {
+            format!("row error: {expression}: {error} (null instead, if its subscriber asked for that)")
+        }
         Fate::Meets => "meets the query".to_owned(),
-        Fate::Taken => "taken into the query's state".to_owned(),
+        Fate::Taken => "meets the conditions; goes into the query's state, unless it is late".to_owned(),
         Fate::Unknown(why) => format!("not known: {why}"),
     }
 }
@@ -224,15 +258,25 @@ impl Fates {
         limit.is_some_and(|limit| self.count() >= limit)
     }
 
-    /// Says what is known of those that meet the query, which is a matter of the subscription's policies.
-    fn conclude(&self, arguments: &Why, before: &SubscriptionInfo, now: Option<&SubscriptionInfo>) -> Outcome {
+    /// Prints the sums, and the knowledge of those that met the query: they are a matter of the subscription's policies. The
+    /// subscription is that of the start, and that of now.
+    fn conclude(
+        &self,
+        arguments: &Why,
+        note: Option<&str>,
+        (before, now): (&SubscriptionInfo, Option<&SubscriptionInfo>),
+        end: End,
+    ) -> Outcome {
         if self.missed > 0 {
             out::say(format_args!("{} came too fast and were not looked at", counted(self.missed, "record")));
         }
         if self.count() == 0 {
-            return Err(nothing(arguments));
+            return Err(nothing(arguments, end));
         }
-        let conclusion = self.conclusion(arguments.trace, before, now);
+        let mut conclusion = self.conclusion(arguments.trace, before, now);
+        if let Some(note) = note {
+            conclusion = format!("{conclusion}\n{note}");
+        }
         if arguments.json {
             return out::print_json(&json!({
                 "filtered": self.filtered, "row_errors": self.row_errors, "meets": self.meets, "taken": self.taken,
@@ -243,7 +287,7 @@ impl Fates {
             (self.filtered, "filtered"),
             (self.row_errors, "row errors"),
             (self.meets, "met the query"),
-            (self.taken, "taken into its state"),
+            (self.taken, "met the conditions"),
             (self.unknown, "not known"),
         ];
         let parts: Vec<String> =
@@ -255,8 +299,13 @@ impl Fates {
         let Some(now) = now else {
             return "the subscription has ended meanwhile: its last counters are not known".to_owned();
         };
-        if self.meets + self.taken == 0 {
-            return "its policies for a slow subscriber had no part in that".to_owned();
+        if self.taken > 0 {
+            return "the rows of its state are not followed further: `crossdock handlers` has the numbers of late and forgotten ones"
+                .to_owned();
+        }
+        if self.meets == 0 {
+            let rest = if self.unknown == 0 { "" } else { "; of those not known nothing is said" };
+            return format!("its policies for a slow subscriber had no part in that{rest}");
         }
         let start = SubscriptionInfo::default();
         let left_out = left_out(if is_trace { before } else { &start }, now);
@@ -268,19 +317,24 @@ impl Fates {
         let policy =
             if now.max_rate.is_empty() { now.overflow.clone() } else { format!("{}, {}", now.overflow, now.max_rate) };
         format!(
-            "{since} its policy ({policy}) left out: {}; which of its records those are is not known, the others are sent or in flight",
+            "{since} the subscription (policy: {policy}) did not get {}: it cannot be known whether these are among them; the others \
+             are sent or in flight",
             left_out.join(", ")
         )
     }
 }
 
-/// What a subscription did not get though it met its query, by cause.
+/// The records that a subscription did not get though they met its query, by cause.
 fn left_out(before: &SubscriptionInfo, now: &SubscriptionInfo) -> Vec<String> {
     let mut causes = vec![
         ("conflated".to_owned(), now.conflated.saturating_sub(before.conflated)),
         ("sampled".to_owned(), now.sampled.saturating_sub(before.sampled)),
     ];
-    for (cause, records) in &now.dropped_by {
+    use DropCause as C;
+    let others =
+        [C::Conflated, C::Sampled, C::DivisionByZero, C::OutOfRange, C::NotAValue, C::BadPattern, C::RowTooLong];
+    let is_other = |word: &str| others.iter().any(|cause| cause.word() == word);
+    for (cause, records) in now.dropped_by.iter().filter(|(cause, _)| !is_other(cause)) {
         let had = before.dropped_by.iter().find(|(known, _)| known == cause).map_or(0, |(_, records)| *records);
         causes.push((format!("dropped ({cause})"), records.saturating_sub(had)));
     }
@@ -289,8 +343,13 @@ fn left_out(before: &SubscriptionInfo, now: &SubscriptionInfo) -> Vec<String> {
 }
 
 /// The failure where no record could be looked at.
-fn nothing(arguments: &Why) -> Failure {
+fn nothing(arguments: &Why, end: End) -> Failure {
     let Why { stream, condition, trace, .. } = arguments;
+    if end != End::All && !*trace {
+        return Failure::failed(format!(
+            "no record of `{stream}` with {condition} came before the end by --limit or --for"
+        ));
+    }
     if *trace {
         return Failure::failed(format!("no record of `{stream}` with {condition} came"))
             .hint("give a longer time with --for, or another condition");
@@ -316,7 +375,7 @@ mod tests {
         assert!(met.conclusion(true, &before, Some(&before)).contains("nothing was left out"));
         let now = with(7, &[("slow", 1), ("no format", 3)]);
         let said = met.conclusion(true, &before, Some(&now));
-        assert!(said.contains("(conflate by (key)) left out: 2 conflated, 3 dropped (no format);"), "{said}");
+        assert!(said.contains("(conflate by (key)) did not get 2 conflated, 3 dropped (no format):"), "{said}");
         assert!(met.conclusion(false, &before, Some(&now)).contains("7 conflated, 1 dropped (slow), 3 dropped"));
         assert!(met.conclusion(true, &before, None).contains("has ended"));
         let filtered = Fates { filtered: 2, ..Fates::default() };

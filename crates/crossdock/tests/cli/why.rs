@@ -46,6 +46,6 @@ fn records_are_judged_as_they_come() {
     place.wait_for("subscriptions", |subscriptions| subscriptions.as_array().is_some_and(|list| list.len() == 2));
     place.run(["publish", "A", "flights.csv"]).with_code(0);
     let said = trace.end_by_itself().with_code(0).stdout;
-    assert!(said.contains("taken into the query's state") && said.contains("4 records: "), "{said}");
-    assert!(said.contains("since the trace began"), "{said}");
+    assert!(said.contains("goes into the query's state") && said.contains("4 records: "), "{said}");
+    assert!(said.contains("not followed further"), "{said}");
 }
