@@ -10,6 +10,9 @@ use super::pair::Pairs;
 use super::rows::{Kept, List, ROW_BYTES, Rows};
 use super::time_queue::TimeQueue;
 
+/// No row has a later time: the mark of a stream that has ended is behind it.
+const LAST: i64 = i64::MAX - 1;
+
 /// A range without a time in it.
 const NO_TIMES: (i64, i64) = (i64::MAX, i64::MIN);
 
@@ -79,15 +82,16 @@ impl Join {
     }
 
     /// The least and the greatest time of the partners of a row of a side; the greatest is less where they would all be beyond the times.
+    /// It is before the mark of a stream that has ended, so that the row leaves then.
     #[inline]
     fn partners(&self, side: usize, time: i64) -> (i64, i64) {
         let (least, most) = self.within;
         let (least, most) = if side == 0 { (least, most) } else { (most.saturating_neg(), least.saturating_neg()) };
         match (time.checked_add(least), time.checked_add(most)) {
-            (Some(first), Some(last)) => (first, last),
+            (Some(first), Some(last)) => (first, last.min(LAST)),
             (None, _) if least > 0 => NO_TIMES,
             (_, None) if most < 0 => NO_TIMES,
-            _ => (time.saturating_add(least), time.saturating_add(most)),
+            _ => (time.saturating_add(least), time.saturating_add(most).min(LAST)),
         }
     }
 
@@ -124,7 +128,7 @@ impl Join {
         }
         let (least, most) = self.partners(own, moment.time);
         let is_matched = !is_new && self.match_with(others, number, (least, most), bytes, emit);
-        if most < moment.marks[others] {
+        if most < moment.marks[others] || most < least {
             // No partner can come any more.
             if !is_matched && self.leaves_alone(own) {
                 self.emit_alone(own, bytes, emit);

@@ -272,6 +272,7 @@ fn the_kinds_have_the_cases_that_they_are_to_have() {
                 "LATENESS",
                 "null]",
                 "window_start",
+                "JOIN q r",
             ],
         ),
         (
