@@ -53,6 +53,7 @@ impl Context {
                 };
                 return self.begin_subscribe(key, request);
             }
+            Request::SetQuery { id, subscription, sql } => return self.begin_set_query(key, id, subscription, sql),
             Request::RegisterConversion { id, stream, from, to, conversion, kept } => {
                 return self.register_conversion(key, ConversionRequest { id, stream, from, to, kept }, conversion);
             }
@@ -146,13 +147,16 @@ impl Context {
         }
     }
 
-    fn unsubscribe(&mut self, key: usize, number: u32) -> Result<(), Refusal> {
+    /// The key of a peer's subscription of this number.
+    pub(crate) fn subscription_of(&self, key: usize, number: u32) -> Result<usize, Refusal> {
         let peer = self.net.present_peer(key);
         let mut keys = peer.iter().flat_map(|p| p.subscriptions().iter().copied());
         let found = keys.find(|&s| self.subscriptions.present(s).is_some_and(|s| s.number() == number));
-        let Some(found) = found else {
-            return Err(refuse(RefusalCode::State, format!("there is no subscription {number} in this session")));
-        };
+        found.ok_or_else(|| refuse(RefusalCode::State, format!("there is no subscription {number} in this session")))
+    }
+
+    fn unsubscribe(&mut self, key: usize, number: u32) -> Result<(), Refusal> {
+        let found = self.subscription_of(key, number)?;
         self.flush_subscription(found);
         self.remove_subscription(found);
         Ok(())
