@@ -65,10 +65,7 @@ impl Context {
             Request::Finish { id, stream } => (id, self.finish(key, stream)),
             Request::ReportMalformed { subscription } => return self.suspect_stream(key, subscription),
             Request::ReportMissed { subscription, records } => return self.report_missed(key, subscription, records),
-            Request::CountSubscriptions { id, stream } => {
-                let reply = self.count_subscriptions(key, id, stream).unwrap_or_else(|why| reply(id, Err(why)));
-                return self.send_control(key, &reply.into());
-            }
+            Request::CountSubscriptions { id, stream } => return self.report_subscriptions(key, id, stream),
             request @ (Request::CreateMailbox { .. }
             | Request::DeleteMailbox { .. }
             | Request::OpenMailbox { .. }
@@ -120,6 +117,12 @@ impl Context {
         for format in formats {
             self.send_control(key, &ControlMessage::Notice(Notice::Format { subscription: number, format }));
         }
+    }
+
+    /// Answers how many subscriptions there are to a stream that a peer publishes.
+    fn report_subscriptions(&mut self, key: usize, id: u32, number: u32) {
+        let reply = self.count_subscriptions(key, id, number).unwrap_or_else(|why| reply(id, Err(why)));
+        self.send_control(key, &reply.into());
     }
 
     /// How many subscriptions there are to a stream that a peer publishes.

@@ -4,6 +4,7 @@
 //! Such a node waits in its input queue while its session takes no more, or while there are no buffers for what it
 //! would send. The context puts these nodes in and takes them out between two batches; changes leave them alone.
 
+use crate::elsewhere::Elsewhere;
 use crate::graph::bounds::session_limit;
 use crate::graph::build::Workspace;
 use crate::graph::edge::{Item, Publishers, Queued};
@@ -182,6 +183,14 @@ impl Graph {
         let Some(node) = self.present_node_mut(NodeId::of_subscription(key)) else { return };
         node.out_bytes_per_record = None;
         node.forget_cost();
+    }
+
+    /// The use of a state by the query before a subscription's present one lasts until the difference is given.
+    pub(crate) fn keep_former_use(&mut self, key: usize, former: Option<Elsewhere>) {
+        let session = self.session_end(NodeId::of_subscription(key));
+        if let Some(session) = session {
+            session.former_use = former;
+        }
     }
 
     /// Why a subscription cannot get another query now, if it cannot.
@@ -516,6 +525,9 @@ impl Graph {
             return self.lose_reader(id, key);
         }
         let session = node.session_mut()?;
+        if !holds_end {
+            session.former_use = None;
+        }
         if is_over {
             let has_ended = std::mem::replace(&mut session.has_ended, true);
             return (!has_ended).then_some(SessionStep::Ended(key, 0, 0));

@@ -280,12 +280,12 @@ impl Context {
         let Some(subscription) = self.subscriptions.present_mut(key) else { return };
         let known: Vec<FormatId> = subscription.output_formats().map(Format::id).collect();
         subscription.count_load(needs);
-        // The use of the state by the query before ends here.
-        subscription.exchange_query(select, planned, elsewhere);
+        let former = subscription.exchange_query(select, planned, elsewhere);
         let (peer, number) = (subscription.peer(), subscription.number());
         let outputs: Vec<Format> = subscription.output_formats().cloned().collect();
         let (instances, wanted) = subscription.new_instances();
         self.graph.exchange_query(key, instances, wanted);
+        self.graph.keep_former_use(key, former);
         self.update_reducers(key);
         let last = outputs.len().saturating_sub(1);
         for (place, output) in outputs.iter().enumerate() {
