@@ -4,13 +4,15 @@ use crossdock_runtime::info::{
     ClientInfo, Described, ExplainInfo, HandlerContextInfo, HandlerInfo, MailboxInfo, SessionInfo, StreamInfo,
     SubscriptionInfo,
 };
+use hyper::Method;
 use serde::Serialize;
 
-use crate::cli::{Explain, List};
+use crate::cli::{Explain, List, SetSubscription};
 use crate::conversions::{format_named, named, way};
 use crate::failure::Outcome;
-use crate::http::ExplainRequest;
+use crate::formats;
 use crate::http::client::Client;
+use crate::http::{ExplainRequest, SubscriptionQuery};
 use crate::quantity::{bytes, count, counted};
 use crate::show::{self, Column, core_time};
 use crate::table::{Side, Width, render};
@@ -45,6 +47,14 @@ pub(crate) fn subscriptions(arguments: &List) -> Outcome {
     let http::Subscriptions { subscriptions } = client(arguments)?.get("/v1/subscriptions")?;
     let empty = "no subscriptions: `crossdock subscribe` creates one";
     reports(arguments, &SUBSCRIPTION_COLUMNS, &subscriptions, empty)
+}
+
+/// `crossdock subscriptions set`.
+pub(crate) fn set_query(arguments: &SetSubscription) -> Outcome {
+    let SetSubscription { id, sql, answer } = arguments;
+    let request = SubscriptionQuery { sql: sql.clone() };
+    let changed = Client::new(&answer.control)?.ask(Method::PUT, &format!("/v1/subscriptions/{id}"), &request)?;
+    formats::report(changed, answer.json)
 }
 
 const SUBSCRIPTION_COLUMNS: [Column<SubscriptionInfo>; 10] = [

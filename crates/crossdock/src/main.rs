@@ -46,7 +46,7 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches;
 
-use crate::cli::{Cli, Command, StreamsCommand};
+use crate::cli::{Cli, Command, StreamsCommand, SubscriptionsCommand};
 use crate::failure::Outcome;
 
 fn main() -> ExitCode {
@@ -80,7 +80,10 @@ fn run(command: Command) -> Outcome {
             Some(StreamsCommand::Rm(stream)) => formats::remove_stream(stream),
             Some(StreamsCommand::Set(stream)) => handlers::set_state(stream),
         },
-        Command::Subscriptions(arguments) => lists::subscriptions(&arguments),
+        Command::Subscriptions(arguments) => match &arguments.command {
+            None => lists::subscriptions(&arguments.list),
+            Some(SubscriptionsCommand::Set(set)) => lists::set_query(set),
+        },
         Command::Contexts(arguments) => lists::contexts(&arguments),
         Command::Handler(arguments) => handlers::run(&arguments),
         Command::Handlers(arguments) => handlers::list(&arguments),

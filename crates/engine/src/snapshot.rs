@@ -1,5 +1,6 @@
 //! The handler of a query with `SNAPSHOT`: takes a reader's part of what the state of its stream makes, and runs the query on it.
 
+mod change;
 mod top_n;
 
 use crossdock_format::{FormatId, MAX_RECORD_BYTES, Record, RecordBuilder, Value};
@@ -16,6 +17,7 @@ use crate::row_error::RowErrorCounts;
 use crate::select::Errors;
 use crate::stateful::Ranked;
 use crate::warm::{own, touch_fields};
+use change::FormerRows;
 use top_n::TopN;
 
 /// The subject of a row of a state, in its last column.
@@ -56,6 +58,10 @@ enum Phase {
     Walking,
     /// It has all that was there, and gets what changes.
     Live,
+    /// The same, by the query before: the walk that gives the difference to the present one is yet to begin.
+    Changing,
+    /// The walk gives that difference.
+    Comparing,
     /// It has got all that it is to get.
     Over,
     /// The state was lost, and so what it has got does not hold.
@@ -67,7 +73,11 @@ impl Phase {
     fn behind(self, step: Option<StateStep>, snapshot: Snapshot) -> Phase {
         match (self, step) {
             (Phase::Waiting, Some(StateStep::Begin | StateStep::BeginOfNew)) => Phase::Walking,
-            (Phase::Walking | Phase::Live, Some(StateStep::BeginOfNew)) => Phase::Lost,
+            (Phase::Changing, Some(StateStep::Begin)) => Phase::Comparing,
+            (Phase::Walking | Phase::Live | Phase::Changing | Phase::Comparing, Some(StateStep::BeginOfNew)) => {
+                Phase::Lost
+            }
+            (Phase::Comparing, Some(StateStep::End)) => Phase::Live,
             (Phase::Walking, Some(StateStep::End)) if snapshot == Snapshot::Once => Phase::Over,
             (Phase::Walking, Some(StateStep::End)) => Phase::Live,
             (phase, _) => phase,
@@ -77,8 +87,8 @@ impl Phase {
     /// Whether a row is one of the reader's.
     fn takes(self, step: Option<StateStep>, is_unwalked: bool, snapshot: Snapshot) -> bool {
         match (self, step) {
-            (Phase::Walking, Some(StateStep::Row)) => true,
-            (Phase::Walking, Some(StateStep::Before | StateStep::After | StateStep::Gone)) => {
+            (Phase::Walking | Phase::Comparing, Some(StateStep::Row)) => true,
+            (Phase::Walking | Phase::Comparing, Some(StateStep::Before | StateStep::After | StateStep::Gone)) => {
                 snapshot != Snapshot::Once && !is_unwalked
             }
             (Phase::Live, Some(StateStep::Before | StateStep::After | StateStep::Gone)) => true,
@@ -98,6 +108,9 @@ struct Progress {
     rows: FormatId,
     /// With `ORDER BY`: the rows in order.
     ranked: Ranked,
+    /// The last change of the query that it knows, by its number, and the same of the query before while the difference is not given.
+    change: u64,
+    former: Option<FormerRows>,
     failure: Option<String>,
 }
 
@@ -117,6 +130,9 @@ pub struct SnapshotHandler {
     deltas: Option<Box<Deltas>>,
     /// With `ORDER BY`: the rows in order. The plans above are then those of what is kept of a row.
     top: Option<Box<TopN>>,
+    /// The query before, until the difference to this one is given, and the number of that change.
+    former: Option<Box<SnapshotHandler>>,
+    change: u64,
     /// Whether some row cannot be made though the condition holds.
     is_fallible: bool,
     step: FieldPosition,
@@ -165,6 +181,8 @@ impl SnapshotHandler {
             leave: plan_of(&program.leave),
             deltas: program.deltas.as_ref().map(|deltas| Box::new(Deltas::of(deltas))),
             top: program.top.as_ref().map(|top| Box::new(TopN::of(top))),
+            former: None,
+            change: 0,
             is_fallible,
             step: step.unwrap_or(FieldPosition { at: usize::MAX, null_byte: 0, null_mask: 0 }),
             phase: Phase::Waiting,
@@ -179,21 +197,46 @@ impl SnapshotHandler {
         }
     }
 
-    /// Finds the rows that are the reader's and for which the condition holds.
+    /// Finds the rows that are the reader's and for which the condition holds, by this query and by the one before.
     fn narrow(&mut self, batch: &Batch, selection: &Selection) {
-        let SnapshotHandler { program, filter, step, phase, passes, interpreter, counters, errors, .. } = self;
-        let (mut records, mut phase, snapshot) = (Records::of(batch), *phase, program.snapshot);
+        let (phase, snapshot) = (self.phase, self.program.snapshot);
+        if let Some(former) = &mut self.former {
+            let is_ordered = former.top.is_some();
+            former.narrow_to(batch, selection, (phase, false), |phase, step, is_unwalked| {
+                phase.asks_former(step, is_unwalked, is_ordered)
+            });
+        }
+        self.narrow_to(batch, selection, (phase, true), |phase, step, is_unwalked| {
+            phase.takes(step, is_unwalked, snapshot)
+        });
+    }
+
+    /// The same, of those that it `takes`. With `counts_rows` those of a walk that have a row error are counted.
+    fn narrow_to(
+        &mut self,
+        batch: &Batch,
+        selection: &Selection,
+        (mut phase, counts_rows): (Phase, bool),
+        takes: impl Fn(Phase, Option<StateStep>, bool) -> bool,
+    ) {
+        let SnapshotHandler { program, filter, step, passes, interpreter, counters, errors, .. } = self;
+        let (mut records, snapshot) = (Records::of(batch), program.snapshot);
         passes.clone_from(selection);
         passes.narrow(|index| {
             let (step, is_unwalked) = step_of(records.record(index), *step);
-            let takes = phase.takes(step, is_unwalked, snapshot);
+            let is_taken = takes(phase, step, is_unwalked);
             phase = phase.behind(step, snapshot);
-            takes
+            is_taken
         });
         let program = program.source();
         filter.narrow(&program.filter, &program.input, interpreter, batch, passes, |error, record| {
-            // The row before a change was counted when it came.
-            if !matches!(step_of(record.bytes(), *step).0, Some(StateStep::Before | StateStep::Gone)) {
+            let is_counted = match step_of(record.bytes(), *step).0 {
+                // The row before a change was counted when it came.
+                Some(StateStep::Before | StateStep::Gone) => false,
+                Some(StateStep::Row) => counts_rows,
+                _ => true,
+            };
+            if is_counted {
                 counters.row_errors += 1;
                 errors.note(error, program, record);
             }
@@ -334,44 +377,90 @@ impl SnapshotHandler {
     /// Goes through the rows of a batch.
     fn take_all(&mut self, batch: &Batch, selection: &Selection, out: &mut dyn Sink) -> usize {
         let (mut records, mut made, snapshot) = (Records::of(batch), 0, self.program.snapshot);
-        let (passes, mut kept) = (std::mem::take(&mut self.passes), std::mem::take(&mut self.before));
-        let mut before = if self.has_before { Before::Kept } else { Before::None };
+        let mut part = self.begin_part();
+        let mut former = self.former.take();
+        let mut part_of_former = former.as_mut().map(|former| former.begin_part());
         for index in selection {
-            let record = records.record(index);
-            let (step, is_unwalked) = step_of(record, self.step);
-            let is_taken = self.phase.takes(step, is_unwalked, snapshot);
+            let (step, is_unwalked) = step_of(records.record(index), self.step);
             let behind = self.phase.behind(step, snapshot);
             let was = std::mem::replace(&mut self.phase, behind);
-            if was == Phase::Walking && matches!(self.phase, Phase::Live | Phase::Over) {
+            if was == Phase::Walking && matches!(behind, Phase::Live | Phase::Over) {
                 made += self.give_first(out);
             }
-            if !is_taken {
+            if let (Some(of), Some(part_of_former)) = (&mut former, &mut part_of_former)
+                && was.is_changing()
+            {
+                let both = (&mut part, part_of_former);
+                made += self.take_changing(of, both, &mut records, (index, was, step, is_unwalked), out);
                 continue;
             }
-            let passed = passes.contains(index);
-            match step {
-                Some(StateStep::Before) if passed && self.has(record) => before = Before::At(index),
-                Some(StateStep::Row) if passed => made += self.change(Some(record), None, out),
-                Some(StateStep::After) => {
-                    let before = match std::mem::replace(&mut before, Before::None) {
-                        Before::None => None,
-                        Before::Kept => Some(&kept[..]),
-                        Before::At(index) => Some(records.record(index)),
-                    };
-                    made += self.change(Some(record).filter(|_| passed), before, out);
-                }
-                Some(StateStep::Gone) if passed => made += self.change(None, Some(record), out),
-                _ => {}
+            if was.takes(step, is_unwalked, snapshot) {
+                made += self.take(&mut part, &mut records, (index, step), out);
             }
         }
+        self.end_part(part, &mut records);
+        if let (Some(mut of), Some(part)) = (former, part_of_former) {
+            of.end_part(part, &mut records);
+            self.former = Some(of);
+        }
+        made
+    }
+
+    /// Takes a row of the reader's.
+    #[inline]
+    fn take(
+        &mut self,
+        part: &mut BatchPart,
+        records: &mut Records<'_>,
+        (index, step): (usize, Option<StateStep>),
+        out: &mut dyn Sink,
+    ) -> usize {
+        let (record, passed) = (records.record(index), part.passes.contains(index));
+        match step {
+            Some(StateStep::Before) if passed && self.has(record) => {
+                part.before = Before::At(index);
+                0
+            }
+            Some(StateStep::Row) if passed => self.change(Some(record), None, out),
+            Some(StateStep::After) => {
+                let before = match std::mem::replace(&mut part.before, Before::None) {
+                    Before::None => None,
+                    Before::Kept => Some(&part.kept[..]),
+                    Before::At(index) => Some(records.record(index)),
+                };
+                self.change(Some(record).filter(|_| passed), before, out)
+            }
+            Some(StateStep::Gone) if passed => self.change(None, Some(record), out),
+            _ => 0,
+        }
+    }
+
+    fn begin_part(&mut self) -> BatchPart {
+        BatchPart {
+            passes: std::mem::take(&mut self.passes),
+            kept: std::mem::take(&mut self.before),
+            before: if self.has_before { Before::Kept } else { Before::None },
+        }
+    }
+
+    fn end_part(&mut self, part: BatchPart, records: &mut Records<'_>) {
+        let BatchPart { passes, mut kept, before } = part;
         self.has_before = before != Before::None;
         if let Before::At(index) = before {
             kept.clear();
             kept.extend_from_slice(records.record(index));
         }
         (self.before, self.passes) = (kept, passes);
-        made
     }
+}
+
+/// A batch, as a query goes through it.
+struct BatchPart {
+    /// The rows for which the condition holds.
+    passes: Selection,
+    /// The row before a change whose other row comes with this batch.
+    kept: Vec<u8>,
+    before: Before,
 }
 
 /// The row before a change, whose row of now comes next: one that the reader has.
@@ -422,13 +511,24 @@ impl Deltas {
         (record, before): (&[u8], Option<&[u8]>),
         interpreter: &mut Interpreter,
     ) -> Result<Option<&[u8]>, EvalError> {
-        let Deltas { program, rows, before: had, builder, changed } = self;
-        let (input, format) = (&program.rows.input, &program.rows.output);
+        let Deltas { program, rows, before: had, .. } = self;
         had.clear();
         if let Some(before) = before {
-            had.extend_from_slice(rows.make(before, input, interpreter)?);
+            had.extend_from_slice(rows.make(before, &program.rows.input, interpreter)?);
         }
-        let had = before.map(|_| Record::assume_checked(format, had));
+        self.make_over((change, before.is_some()), record, interpreter)
+    }
+
+    /// The same, where the row from which it changes is in `before`, if there `is_one`.
+    fn make_over(
+        &mut self,
+        (change, is_one): (Change, bool),
+        record: &[u8],
+        interpreter: &mut Interpreter,
+    ) -> Result<Option<&[u8]>, EvalError> {
+        let Deltas { program, rows, before: had, builder, changed } = self;
+        let (input, format) = (&program.rows.input, &program.rows.output);
+        let had = is_one.then(|| Record::assume_checked(format, had));
         let now = Record::assume_checked(format, rows.make(record, input, interpreter)?);
         builder.clear();
         changed.fill(0);
@@ -489,6 +589,7 @@ impl Handler for SnapshotHandler {
         }
         self.narrow(batch, selection);
         let made = self.take_all(batch, selection, out);
+        self.end_former();
         self.counters.passed += made as u64;
         Verdict::emit(made)
     }
@@ -517,7 +618,7 @@ impl Handler for SnapshotHandler {
     }
 
     fn holds_end(&self) -> bool {
-        matches!(self.phase, Phase::Waiting | Phase::Walking)
+        matches!(self.phase, Phase::Waiting | Phase::Walking | Phase::Changing | Phase::Comparing)
     }
 
     fn is_over(&self) -> bool {
@@ -531,7 +632,7 @@ impl Handler for SnapshotHandler {
     fn lose(&mut self) {
         self.phase = Phase::Lost;
         self.top.iter_mut().for_each(|top| top.clear());
-        (self.has_before, self.before) = (false, Vec::new());
+        (self.has_before, self.before, self.former) = (false, Vec::new(), None);
     }
 
     fn state_kind(&self) -> Option<&str> {
@@ -543,27 +644,37 @@ impl Handler for SnapshotHandler {
     }
 
     fn hand_over(&mut self) -> Option<HandlerState> {
-        let (phase, has_before) =
-            (std::mem::replace(&mut self.phase, Phase::Waiting), std::mem::take(&mut self.has_before));
-        let before = has_before.then(|| std::mem::take(&mut self.before));
-        let ranked = self.top.as_mut().map(|top| top.take_rows()).unwrap_or_default();
-        let progress =
-            Progress { phase, before, rows: self.program.source().input.id(), ranked, failure: self.failure.take() };
+        let phase = std::mem::replace(&mut self.phase, Phase::Waiting);
+        let (before, ranked) = self.give_up_rows();
+        let former = self.former.as_mut().filter(|_| phase.is_changing()).map(|former| former.give_up_rows());
+        let (rows, failure) = (self.program.source().input.id(), self.failure.take());
+        let progress = Progress { phase, before, rows, ranked, change: self.change, former, failure };
         Some(HandlerState::new(PROGRESS.into(), Box::new(progress)))
     }
 
     fn take_over(&mut self, state: HandlerState) -> Result<(), HandlerState> {
-        let Progress { phase, before, rows, mut ranked, failure } = *state.of_kind::<Progress>(PROGRESS)?;
+        let Progress { phase, before, rows, ranked, change, former, failure } = *state.of_kind::<Progress>(PROGRESS)?;
         (self.phase, self.failure) = (phase, failure);
         // The row before a change has the format of the row that follows.
         let is_same = rows == self.program.source().input.id();
-        let before = before.filter(|_| is_same);
-        self.top.iter_mut().for_each(|top| match is_same {
-            true => top.set_rows(std::mem::take(&mut ranked)),
-            false => top.clear(),
-        });
-        self.has_before = before.is_some();
-        self.before = before.unwrap_or_default();
+        let of_before = Some((before, ranked)).filter(|_| is_same).unwrap_or_default();
+        match &mut self.former {
+            Some(former) if phase == Phase::Live && change < self.change => {
+                former.set_rows(of_before);
+                (former.phase, self.phase) = (Phase::Live, Phase::Changing);
+                self.set_rows(FormerRows::default());
+                return Ok(());
+            }
+            Some(of) if phase.is_changing() => {
+                of.set_rows(former.filter(|_| is_same).unwrap_or_default());
+                of.phase = Phase::Live;
+            }
+            // Rows of this format come of another state only.
+            None if phase.is_changing() => self.phase = Phase::Lost,
+            _ => self.former = None,
+        }
+        self.change = self.change.max(change);
+        self.set_rows(of_before);
         Ok(())
     }
 
@@ -572,12 +683,14 @@ impl Handler for SnapshotHandler {
     }
 
     fn state_bytes(&self) -> usize {
-        self.top.as_ref().map_or(0, |top| top.used())
+        let own = self.top.as_ref().map_or(0, |top| top.used());
+        own + self.former.as_ref().map_or(0, |former| former.state_bytes())
     }
 
     fn warm(&mut self) {
         touch_fields(&self.program.source().input);
         self.top.iter_mut().for_each(|top| top.warm());
+        self.former.iter_mut().for_each(|former| former.warm());
         self.filter.conditions().iter().filter_map(|condition| condition.kernel.as_ref()).for_each(Kernel::warm);
         [&mut self.enter, &mut self.update, &mut self.leave].into_iter().for_each(RowPlan::warm);
         own(std::slice::from_mut(&mut self.counters));

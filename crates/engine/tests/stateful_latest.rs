@@ -1,6 +1,8 @@
 //! The state of a stream, and the tables that its subscribers make of what they get, for random schedules.
 #![allow(clippy::unwrap_used)] // a test that fails may panic
 
+#[path = "stateful_latest/changing.rs"]
+mod changing;
 #[path = "stateful_latest/ordered.rs"]
 mod ordered;
 mod support;

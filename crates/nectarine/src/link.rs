@@ -364,6 +364,11 @@ impl Link {
         self.opening.push(request);
     }
 
+    /// Changes the requests that are sent in sessions that follow.
+    pub(crate) fn change_again(&mut self, change: impl FnMut(&mut Request)) {
+        self.opening.iter_mut().for_each(change);
+    }
+
     /// Has requests no longer sent in sessions that follow.
     pub(crate) fn not_again(&mut self, which: impl Fn(&Request) -> bool) {
         self.opening.retain(|request| !which(request));

@@ -793,5 +793,6 @@ impl std::fmt::Debug for Subscriber {
     }
 }
 
+mod query;
 #[cfg(test)]
 mod tests;

@@ -59,6 +59,7 @@
 #![forbid(unsafe_code)]
 
 mod bind;
+mod change;
 mod decimal;
 mod error;
 mod example;

@@ -239,8 +239,9 @@ impl Select {
         Select { stream: stream.to_owned(), is_stream_quoted: true, alias, state, ..self }
     }
 
-    /// The columns of the key of the state that it reads.
-    pub(crate) fn state_key(&self) -> &[String] {
+    /// The columns of the key of the state that it reads; none if it reads none.
+    #[must_use]
+    pub fn state_key(&self) -> &[String] {
         self.state.as_ref().map_or(&[], |state| &state.key)
     }
 
@@ -270,7 +271,9 @@ impl Select {
         self.view.as_ref()
     }
 
-    pub(crate) fn is_null_for_errors(&self) -> bool {
+    /// Whether an expression that has a row error is null.
+    #[must_use]
+    pub fn is_null_for_errors(&self) -> bool {
         self.null_for_errors
     }
 
@@ -318,6 +321,11 @@ impl Select {
     pub fn unknown_stream(&self, known: &[&str]) -> QueryError {
         let named = Named { name: &self.stream, is_quoted: self.is_stream_quoted, at: self.stream_at };
         named.unknown(known).over(&self.sql)
+    }
+
+    /// Where its stream stands.
+    pub(crate) fn stream_at(&self) -> Option<Position> {
+        self.stream_at
     }
 
     pub(crate) fn items(&self) -> &[Item] {

@@ -180,3 +180,53 @@ fn an_order_is_planned_for_what_is_kept_of_the_rows() {
     let error = select.of_state("state of s", state(99)).plan_snapshot(&long).unwrap_err();
     assert!(error.message.contains("longer than the 8192 bytes"), "{error}");
 }
+
+#[test]
+fn a_query_that_cannot_take_the_place_of_another_is_refused_at_its_place() {
+    let format = Format::parse_schema("k string\nv i64\nw i64 null\n_step u8").unwrap();
+    let read = |sql: &str| parse_subscription(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    let of_state = |sql: &str| {
+        let (max_keys, max_bytes, max_age_ns) = (10, 1 << 20, None);
+        let state = KeyedState { stream: "s".into(), key: vec!["K".into()], max_keys, max_bytes, max_age_ns };
+        read(sql).of_state("state of s", state)
+    };
+    let changed = |before: &str, sql: &str| {
+        read(sql).check_change(&of_state(before), "s")?;
+        let (now, was) = (of_state(sql), of_state(before));
+        match now.snapshot() {
+            Some(_) => now.check_columns(&now.plan_snapshot(&format)?, &was.plan_snapshot(&format)?),
+            None => Ok(()),
+        }
+    };
+    let follows = |list: &str, behind: &str| format!("SELECT {list} FROM s SNAPSHOT THEN CHANGES {behind}");
+    for (before, sql) in [
+        ("SELECT k FROM s".to_owned(), "SELECT v, w FROM s WHERE v > 3".to_owned()),
+        ("SELECT k FROM s ON SLOW SAMPLE 3".to_owned(), "SELECT v FROM s  on slow sample 3".to_owned()),
+        (follows("k, v", ""), follows("k, v + 1 AS v", "WHERE w = 3")),
+        (follows("v, k, w", "ORDER BY v LIMIT 3"), follows("v, k, w", "WHERE v > 1 ORDER BY w DESC LIMIT 10")),
+        (
+            follows("*", "").replace("CHANGES", "CHANGES DELTA"),
+            follows("*", "WHERE v > 3").replace("CHANGES", "CHANGES DELTA"),
+        ),
+    ] {
+        changed(&before, &sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+    let state = follows("k, v", "");
+    for (before, sql, at, message) in [
+        ("SELECT k FROM s", "SELECT k FROM other".to_owned(), Some((1, 15)), "the subscription is one to stream `s`"),
+        ("SELECT k FROM s", state.clone(), Some((1, 20)), "the query before is one without SNAPSHOT"),
+        ("SELECT k FROM s SNAPSHOT", state.clone(), Some((1, 20)), "the query before is one with SNAPSHOT alone"),
+        (&state, follows("k, v", "ORDER BY v LIMIT 3"), Some((1, 20)), "ORDER BY"),
+        ("SELECT k FROM s", "SELECT k FROM s ON SLOW SAMPLE 3".to_owned(), Some((1, 17)), "the clause ON SLOW stays"),
+        ("SELECT k FROM s MAX RATE 3 PER SECOND", "SELECT k FROM s".to_owned(), None, "the clause MAX RATE stays"),
+        (&state, follows("k, w AS v", ""), Some((1, 11)), "a query with SNAPSHOT THEN CHANGES keeps its columns"),
+        (&state, follows("k", ""), Some((1, 8)), "a query with SNAPSHOT THEN CHANGES keeps its columns"),
+        (&state, follows("k || 'x' AS k, v", ""), Some((1, 8)), "a column of the stream's key"),
+    ] {
+        let error = changed(before, &sql).expect_err(&sql);
+        let found = error.position.map(|position| (position.line, position.column));
+        assert_eq!(found, at, "{sql}: {error}");
+        assert!(error.message.starts_with(message), "{sql}: {error}");
+        assert!(error.hint.as_ref().is_some_and(|hint| hint.contains("subscribe anew")), "{error}");
+    }
+}

@@ -256,8 +256,9 @@ impl Context {
     fn take_plan(&mut self, key: usize, format: &Format, plans: &mut Plans) {
         let Some(subscription) = self.subscriptions.present_mut(key) else { return };
         let (peer, number) = (subscription.peer(), subscription.number());
-        // One that came while the others were planned has been planned for the format already.
-        let Some(planned) = plans.take(subscription.id(), format) else { return };
+        // One that came while the others were planned, or whose query was changed, has been planned for the format already.
+        let planned = plans.take(subscription.id(), format).filter(|_| !subscription.has_entry(format));
+        let Some(planned) = planned else { return };
         let (planned, awaiting) = (subscription.add_planned(planned), subscription.awaited());
         self.update_node(key);
         match (planned, awaiting) {

@@ -41,6 +41,12 @@ impl Elsewhere {
     }
 }
 
+impl std::fmt::Debug for Elsewhere {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Elsewhere").field(&self.handler).finish()
+    }
+}
+
 impl Drop for Elsewhere {
     fn drop(&mut self) {
         (self.end)(std::mem::take(&mut self.handler));

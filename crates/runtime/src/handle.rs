@@ -18,6 +18,7 @@ use crate::planner::PlannerThreads;
 use crate::refusal::Stopped;
 use crate::starting;
 use crate::state::StateThread;
+use crate::subscribing::SetQueryError;
 use crate::subscriptions::reads;
 use crossdock_control::conversions::Owner as ConversionOwner;
 use crossdock_device::{UdpDevice, UdpInfo};
@@ -27,7 +28,7 @@ use crossdock_mailbox::attach::{AttachAddr, AttachListener};
 use crossdock_mailbox::host::{MailboxOptions, Owner};
 use crossdock_query::{Query, QueryError};
 use crossdock_transport::FormatName;
-use crossdock_transport::control::Refusal;
+use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::secure::AuthorizedKeys;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -289,6 +290,31 @@ impl ContextHandle {
         let mut all = self.ask_all(|context| context.subscription_infos())?.concat();
         all.sort_by_key(|subscription| subscription.id);
         Ok(all)
+    }
+
+    /// Gives a subscription another query, over the same stream, under traffic: each record is seen by the one before or by this one. The
+    /// access rules hold for its subscriber, as for a new subscription.
+    ///
+    /// # Errors
+    /// [`Stopped`]; within, why it keeps its query.
+    pub fn set_subscription_query(&self, id: u64, sql: &str) -> Result<Result<(), SetQueryError>, Stopped> {
+        self.shared.catalog.run(|_| ())?;
+        // Contexts take turns with the numbers.
+        let inboxes = &self.shared.inboxes;
+        let at = (id.wrapping_sub(1) % inboxes.len().max(1) as u64) as usize;
+        let Some(inbox) = inboxes.get(at) else { return Err(Stopped::default()) };
+        if !inbox.run(move |context| context.has_subscription(id))? {
+            return Ok(Err(SetQueryError::UnknownSubscription));
+        }
+        let (answer, wait) = oneshot::channel();
+        let sql = sql.to_owned();
+        // The caller may have gone.
+        let then = Box::new(move |_: &mut Context, outcome| drop(answer.send(outcome)));
+        inbox.post(move |context| context.set_query_of(id, sql, then))?;
+        Ok(inbox.wait(&wait)?.map_err(|Refusal { code, message }| match code {
+            RefusalCode::Query | RefusalCode::UnknownStream => SetQueryError::Query(message),
+            _ => SetQueryError::Refused(message),
+        }))
     }
 
     /// All formats announced on any stream.

@@ -81,3 +81,4 @@ pub use managers::state_spec::{StateSpec, state_name, stream_of_state};
 #[cfg(any(test, feature = "bench"))]
 pub use platform::rig;
 pub use refusal::Stopped;
+pub use subscribing::SetQueryError;

@@ -53,6 +53,7 @@ impl Context {
                 };
                 return self.begin_subscribe(key, request);
             }
+            Request::SetQuery { id, subscription, sql } => return self.begin_set_query(key, id, subscription, sql),
             Request::RegisterConversion { id, stream, from, to, conversion, kept } => {
                 return self.register_conversion(key, ConversionRequest { id, stream, from, to, kept }, conversion);
             }
@@ -64,10 +65,7 @@ impl Context {
             Request::Finish { id, stream } => (id, self.finish(key, stream)),
             Request::ReportMalformed { subscription } => return self.suspect_stream(key, subscription),
             Request::ReportMissed { subscription, records } => return self.report_missed(key, subscription, records),
-            Request::CountSubscriptions { id, stream } => {
-                let reply = self.count_subscriptions(key, id, stream).unwrap_or_else(|why| reply(id, Err(why)));
-                return self.send_control(key, &reply.into());
-            }
+            Request::CountSubscriptions { id, stream } => return self.report_subscriptions(key, id, stream),
             request @ (Request::CreateMailbox { .. }
             | Request::DeleteMailbox { .. }
             | Request::OpenMailbox { .. }
@@ -121,6 +119,12 @@ impl Context {
         }
     }
 
+    /// Answers how many subscriptions there are to a stream that a peer publishes.
+    fn report_subscriptions(&mut self, key: usize, id: u32, number: u32) {
+        let reply = self.count_subscriptions(key, id, number).unwrap_or_else(|why| reply(id, Err(why)));
+        self.send_control(key, &reply.into());
+    }
+
     /// How many subscriptions there are to a stream that a peer publishes.
     fn count_subscriptions(&self, key: usize, id: u32, number: u32) -> Result<Reply, Refusal> {
         let publishing = self.net.present_peer(key).map(Peer::publishing).unwrap_or_default();
@@ -146,13 +150,16 @@ impl Context {
         }
     }
 
-    fn unsubscribe(&mut self, key: usize, number: u32) -> Result<(), Refusal> {
+    /// The key of a peer's subscription of this number.
+    pub(crate) fn subscription_of(&self, key: usize, number: u32) -> Result<usize, Refusal> {
         let peer = self.net.present_peer(key);
         let mut keys = peer.iter().flat_map(|p| p.subscriptions().iter().copied());
         let found = keys.find(|&s| self.subscriptions.present(s).is_some_and(|s| s.number() == number));
-        let Some(found) = found else {
-            return Err(refuse(RefusalCode::State, format!("there is no subscription {number} in this session")));
-        };
+        found.ok_or_else(|| refuse(RefusalCode::State, format!("there is no subscription {number} in this session")))
+    }
+
+    fn unsubscribe(&mut self, key: usize, number: u32) -> Result<(), Refusal> {
+        let found = self.subscription_of(key, number)?;
         self.flush_subscription(found);
         self.remove_subscription(found);
         Ok(())

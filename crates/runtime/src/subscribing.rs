@@ -3,8 +3,11 @@
 //! planner once more if its cost has to be measured, or if there are other formats by then. Further packets of its session
 //! wait meanwhile. A query with state becomes a handler first ([`stateful`]).
 
+mod changing;
 mod snapshot;
 mod stateful;
+
+pub use changing::SetQueryError;
 
 use crate::Overflow;
 use crate::access::denied;
@@ -288,7 +291,7 @@ impl Context {
         let formats = wanted_formats(self.streams.snapshot(), coming.select.stream(), &coming.request)?;
         // A plan for a stream of this name that has gone meanwhile does not count.
         coming.planned.retain(|planned| formats.iter().any(|format| planned.is_for(format)));
-        let unplanned = self.formats_to_plan(stream_key, coming, &formats);
+        let unplanned = self.formats_to_plan(stream_key, (&coming.planned, coming.is_measured), &formats);
         if !unplanned.is_empty() {
             return Ok(Outcome::Unplanned(unplanned));
         }
@@ -308,13 +311,17 @@ impl Context {
     }
 
     /// Those of some formats that a query has to be planned for, or measured with.
-    fn formats_to_plan(&self, stream: usize, coming: &Coming, formats: &[Format]) -> Vec<Format> {
-        let stream =
-            self.streams.get(stream).filter(|_| self.config.platform.admit_subscriptions && !coming.is_measured);
+    fn formats_to_plan(
+        &self,
+        stream: usize,
+        (planned, is_measured): (&[Planned], bool),
+        formats: &[Format],
+    ) -> Vec<Format> {
+        let stream = self.streams.get(stream).filter(|_| self.config.platform.admit_subscriptions && !is_measured);
         let rate_msgs_per_s = stream.map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()));
         let has_ns_per_s = self.admission.has_ns_per_s();
         let is_there = |planned: &Planned| rate_msgs_per_s == 0 || planned.surely_fits(rate_msgs_per_s, has_ns_per_s);
-        let is_planned = |format: &&Format| coming.planned.iter().any(|p| p.is_for(format) && is_there(p));
+        let is_planned = |format: &&Format| planned.iter().any(|p| p.is_for(format) && is_there(p));
         formats.iter().filter(|format| !is_planned(format)).cloned().collect()
     }
 

@@ -1,6 +1,7 @@
 //! Subscriptions: a query, the formats that it is planned for, and the notices for its subscriber. A node of the
 //! graph runs it.
 
+mod changing;
 mod of_state;
 
 use crate::admission::may_stand_in;
@@ -233,11 +234,6 @@ impl Subscription {
         (self.id, self.asked, self.elsewhere) = (id, asked.map(Box::new), Some(elsewhere));
         // Losses of the handler's earlier subscribers are none of this one.
         self.losses = Known::from(&self.all_losses(), self.gauges.lost_in_all() + self.row_errors());
-    }
-
-    /// Its query is admitted for this load.
-    pub(crate) fn count_load(&mut self, load_ns_per_s: u64) {
-        self.load_ns_per_s = load_ns_per_s;
     }
 
     /// Its request is answered once its query is planned for a format.

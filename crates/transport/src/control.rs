@@ -70,6 +70,17 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         one_format: bool,
     },
+    /// Gives a subscription another query, over the same stream. The answer is [`Reply::Done`]: each record of the stream is one for the
+    /// query before or for this one, and records in a format that is new follow [`Notice::Format`]. With `SNAPSHOT THEN CHANGES` the
+    /// difference of what is there follows as records that enter and leave.
+    SetQuery {
+        /// The client's number for the reply.
+        id: u32,
+        /// The subscription's number.
+        subscription: u32,
+        /// The query.
+        sql: String,
+    },
     /// Ends a subscription.
     Unsubscribe {
         /// The client's number for the reply.
@@ -247,6 +258,7 @@ impl Request {
         match self {
             Request::Announce { id, .. }
             | Request::Subscribe { id, .. }
+            | Request::SetQuery { id, .. }
             | Request::Unsubscribe { id, .. }
             | Request::Finish { id, .. }
             | Request::CountSubscriptions { id, .. }

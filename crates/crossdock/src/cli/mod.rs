@@ -8,6 +8,7 @@ mod formats;
 mod handlers;
 mod keys;
 mod mailbox;
+mod subscriptions;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -33,6 +34,7 @@ pub(crate) use self::mailbox::{
     CreateMailbox, GetMessages, Link, Mailbox, MailboxCommand, MailboxSync, MailboxTask, MessageOutput, PutMessages,
     RemoveMailbox,
 };
+pub(crate) use self::subscriptions::{SetSubscription, SubscriptionsArguments, SubscriptionsCommand};
 use crate::version;
 
 /// The text that `crossdock` prints without arguments.
@@ -246,12 +248,13 @@ Examples:
   crossdock streams rm A")]
     Streams(Streams),
 
-    /// Lists the daemon's subscriptions
+    /// Lists the daemon's subscriptions, and gives one another query
     #[command(after_help = "\
 Examples:
   crossdock subscriptions
-  crossdock subscriptions --json | jq -r .sql")]
-    Subscriptions(List),
+  crossdock subscriptions --json | jq -r .sql
+  crossdock subscriptions set 3 \"SELECT * FROM A WHERE dest = 'LAX'\"")]
+    Subscriptions(SubscriptionsArguments),
 
     /// Lists the daemon's execution contexts with their load, headroom, counters and bounds
     #[command(after_help = "\

@@ -114,6 +114,7 @@ mod tests {
             ("DELETE", "/v1/mailboxes/task", None),
             ("PUT", "/v1/mailboxes/orders/task", Some(Action::Change)),
             ("PUT", "/v1/wanted", Some(Action::Change)),
+            ("PUT", "/v1/subscriptions/3", Some(Action::Change)),
             ("POST", "/v1/policy", Some(Action::Change)),
             ("DELETE", "/v1/streams/A", Some(Action::Change)),
             ("POST", "/v1/health", Some(Action::Change)),

@@ -157,6 +157,14 @@ pub(crate) struct Subscriptions {
     pub(crate) subscriptions: Vec<SubscriptionInfo>,
 }
 
+/// The body of `PUT /v1/subscriptions/{id}`.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SubscriptionQuery {
+    /// The query that the subscription is to have.
+    pub(crate) sql: String,
+}
+
 /// All formats.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Formats {

@@ -103,6 +103,49 @@ fn the_first_rows_in_order_are_shown_and_followed() {
 }
 
 #[test]
+fn the_query_of_a_subscription_is_changed_while_it_runs() {
+    for way in TRANSPORTS {
+        let (place, _daemon) = Sandbox::with_configured_daemon("[[stream]]\nname = \"A\"\nkey = [\"carrier\"]\n");
+        let place = place.by(way);
+        place.write("flights.csv", FLIGHTS_CSV);
+        place.run(["publish", "A", "flights.csv"]).with_code(0);
+        place.wait_for("handlers", |handlers| handlers[0]["taken"] == 4);
+        let query = |condition: &str| format!("SELECT carrier, flight FROM A SNAPSHOT THEN CHANGES WHERE {condition}");
+        let process = place.spawn(["subscribe", &query("origin = 'JFK'"), "--limit", "6"]);
+        for _ in 0..3 {
+            process.stdout_line(|line| line.contains("\"enter\""));
+        }
+        let id = place.list("subscriptions")[0]["id"].to_string();
+        let set = |sql: &str| place.run(["subscriptions", "set", &id, sql]);
+        set(&query("origin = 'EWR' OR flight < 500")).with_code(0);
+        let changes = process.end_by_itself().with_code(0).json();
+        let of = |carrier: &str, flight: u16, change: &str| {
+            json!({ "carrier": carrier, "flight": flight, "_change": change }).to_string()
+        };
+        let mut difference: Vec<String> = changes.iter().map(Value::to_string).collect();
+        difference.sort();
+        let mut wanted = [of("UA", 1545, "enter"), of("AA", 1141, "leave"), of("B6", 725, "leave")];
+        wanted.sort();
+        assert_eq!(difference, wanted);
+        // Of another one: what is refused leaves it unchanged.
+        let process = place.spawn(["subscribe", "SELECT flight FROM A", "--limit", "2"]);
+        place.wait_for("subscriptions", |all| all.iter().any(|of| of["sql"] == "SELECT flight FROM A"));
+        let all = place.list("subscriptions");
+        let id = all.iter().find(|of| of["sql"] == "SELECT flight FROM A").unwrap()["id"].to_string();
+        let set = |sql: &str| place.run(["subscriptions", "set", &id, sql]);
+        set("SELECT fligth FROM A").with_code(2).saying(&["column 8", "did you mean `flight`?"]);
+        set("SELECT flight FROM B").with_code(2).saying(&["column 20", "stream `A`"]);
+        set("SELECT flight FROM A SNAPSHOT").with_code(2).saying(&["without SNAPSHOT"]);
+        place.run(["subscriptions", "set", "999", "SELECT * FROM A"]).with_code(1).saying(&["no subscription 999"]);
+        set("SELECT flight, dest FROM A WHERE dep_delay > 0").with_code(0);
+        place.run(["publish", "A", "flights.csv"]).with_code(0);
+        let rows = process.end_by_itself().with_code(0).json();
+        let of = |flight: u16, dest: &str| json!({ "flight": flight, "dest": dest });
+        assert_eq!(rows, [of(1545, "IAH"), of(120, "LAX")]);
+    }
+}
+
+#[test]
 fn a_key_is_configured() {
     let key = "key = [\"carrier\"]\nmax_keys = \"2M\"\nmax_bytes = \"64M\"\nmax_age = \"24h\"\n";
     let (place, _daemon) = Sandbox::with_configured_daemon(&format!("[[stream]]\nname = \"B\"\n{key}"));

@@ -20,6 +20,8 @@ pub(super) struct TopN {
     pub(super) program: TopNProgram,
     keep: RowPlan,
     order: RowPlan,
+    /// The columns of the key in what is kept of a row.
+    kept_key: Vec<usize>,
     ranked: Ranked,
     /// There was no room for a row.
     is_full: bool,
@@ -33,7 +35,12 @@ pub(super) struct TopN {
 
 impl TopN {
     pub(super) fn of(program: &TopNProgram) -> TopN {
+        let kept = |column: &usize| {
+            let field = program.keep.input.fields().get(*column)?;
+            program.keep.output.field(&field.name)
+        };
         TopN {
+            kept_key: program.key.iter().filter_map(kept).collect(),
             keep: plan_of(&program.keep),
             order: plan_of(&program.order),
             ranked: Ranked::bounded(program.max_bytes),
@@ -78,6 +85,16 @@ impl TopN {
     /// The row behind this number of others.
     pub(super) fn at(&self, rank: usize) -> Option<&[u8]> {
         self.ranked.at(rank)
+    }
+
+    /// The stream's key of each of the first rows, in their order.
+    pub(super) fn first_keys(&self) -> Vec<Vec<u8>> {
+        let key_of = |row: &[u8]| {
+            let mut key = Vec::new();
+            append_key(row, &self.program.keep.output, &self.kept_key, &mut key);
+            key
+        };
+        (0..self.limit()).map_while(|rank| self.at(rank)).map(key_of).collect()
     }
 
     /// Takes the row of a record out. Its rank, if it is there: [`TopN::limit`] stands for all that are not among the first.

@@ -23,7 +23,7 @@ impl Context {
         self.access.bound(origin, |quotas| quotas.sessions, bound)
     }
 
-    /// Checks a request of a peer, but for a subscription, whose stream is found first.
+    /// Checks a request of a peer, but for a subscription and its query, whose stream is found first.
     ///
     /// # Errors
     /// The rules refuse it.
@@ -41,6 +41,7 @@ impl Context {
             | Request::OpenMailbox { name, .. } => Action::Mailbox(name),
             Request::CreateTask { .. } | Request::EndTask { .. } => Action::Task,
             Request::Subscribe { .. }
+            | Request::SetQuery { .. }
             | Request::Unsubscribe { .. }
             | Request::Finish { .. }
             | Request::ReportMalformed { .. }

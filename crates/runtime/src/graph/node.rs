@@ -1,6 +1,7 @@
 //! A node at a context: the paper's entry {handler, state, output queues} for each format that it reads
 //! (data-compatibility 4.2), and the queues that lead to it.
 
+use crate::elsewhere::Elsewhere;
 use crate::graph::NodeId;
 use crate::graph::bounds::{MOST_LONG, is_long};
 use crate::graph::due::Due;
@@ -328,6 +329,8 @@ pub(crate) struct SessionEnd {
     pub(super) has_ended: bool,
     /// Why that state is gone, where it is.
     pub(super) loss: StateLoss,
+    /// The use of that state by the query before, while the difference to the present one is not given: it counts for the rows in order.
+    pub(super) former_use: Option<Elsewhere>,
     /// The part for a subscriber that is slow, or gets a limited number of records a second.
     pub(super) slow: Option<Box<Slow>>,
 }

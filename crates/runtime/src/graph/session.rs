@@ -4,6 +4,7 @@
 //! Such a node waits in its input queue while its session takes no more, or while there are no buffers for what it
 //! would send. The context puts these nodes in and takes them out between two batches; changes leave them alone.
 
+use crate::elsewhere::Elsewhere;
 use crate::graph::bounds::session_limit;
 use crate::graph::build::Workspace;
 use crate::graph::edge::{Item, Publishers, Queued};
@@ -173,6 +174,37 @@ impl Graph {
         waiting.extend(node.waiting_formats());
         node.retain_instances(|known| wanted(known.format) || waiting.contains(&known.format));
         new.drain(..).for_each(|new| drop(node.put_instance(new)));
+    }
+
+    /// Gives the node of a subscription the handlers of another query, one for each format that is `wanted`: what waits for it is for
+    /// that query.
+    pub(crate) fn exchange_query(&mut self, key: usize, new: &mut Vec<Instance>, wanted: impl Fn(u64) -> bool) {
+        self.update_session(key, new, wanted);
+        let Some(node) = self.present_node_mut(NodeId::of_subscription(key)) else { return };
+        node.out_bytes_per_record = None;
+        node.forget_cost();
+    }
+
+    /// The use of a state by the query before a subscription's present one lasts until the difference is given.
+    pub(crate) fn keep_former_use(&mut self, key: usize, former: Option<Elsewhere>) {
+        let session = self.session_end(NodeId::of_subscription(key));
+        if let Some(session) = session {
+            session.former_use = former;
+        }
+    }
+
+    /// Why a subscription cannot get another query now, if it cannot.
+    pub(crate) fn hinders_exchange(&self, key: usize) -> Option<&'static str> {
+        let node = self.present_node(NodeId::of_subscription(key))?;
+        let session = node.session()?;
+        match () {
+            () if node.condition != Condition::Running => Some("its query has failed: end it and subscribe anew"),
+            () if session.has_ended => Some("it has ended, since the state that it read is gone: subscribe anew"),
+            () if session.reads_state && node.state_reader().is_some_and(Handler::holds_end) => {
+                Some("it has yet to get all that is there by its present query: try again behind that")
+            }
+            () => None,
+        }
     }
 
     /// Whether nothing waits for a subscription's node, and it can run.
@@ -444,11 +476,18 @@ impl Graph {
     /// The state of a stream is gone, behind all that was made of it: those that read it hear so.
     pub(crate) fn lose_state(&mut self, stream: u32, loss: StateLoss) {
         let sessions = self.port(stream).map(|port| port.sessions.clone()).unwrap_or_default();
-        for id in sessions {
-            let Some(session) = self.session_end(id).filter(|session| session.reads_state) else { continue };
-            session.loss = loss;
-            self.enqueue_end(id, Publishers { count: None, losses: 0 });
-        }
+        sessions.into_iter().for_each(|id| self.lose_state_at(id, loss));
+    }
+
+    /// The same for one subscription.
+    pub(crate) fn lose_state_of(&mut self, key: usize, loss: StateLoss) {
+        self.lose_state_at(NodeId::of_subscription(key), loss);
+    }
+
+    fn lose_state_at(&mut self, id: NodeId, loss: StateLoss) {
+        let Some(session) = self.session_end(id).filter(|session| session.reads_state) else { return };
+        session.loss = loss;
+        self.enqueue_end(id, Publishers { count: None, losses: 0 });
     }
 
     /// The reader of a state that is gone makes no more. Its subscriber hears of that, unless it has all already.
@@ -486,6 +525,9 @@ impl Graph {
             return self.lose_reader(id, key);
         }
         let session = node.session_mut()?;
+        if !holds_end {
+            session.former_use = None;
+        }
         if is_over {
             let has_ended = std::mem::replace(&mut session.has_ended, true);
             return (!has_ended).then_some(SessionStep::Ended(key, 0, 0));

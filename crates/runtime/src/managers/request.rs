@@ -73,6 +73,8 @@ pub(crate) enum ControlRequest {
     /// From the context: a subscription that reads the state which this handler keeps is in its place.
     WalkState {
         handler: String,
+        /// The columns of the key by which its query was planned.
+        key: Vec<String>,
     },
     /// From the context: `uses` subscriptions whose query this handler runs have gone.
     RemoveQuery {
@@ -277,7 +279,7 @@ struct Waiting {
     /// Reports of contexts, merged.
     new_formats: BTreeSet<(u32, Option<String>)>,
     removed_queries: BTreeMap<String, u32>,
-    walked_states: BTreeSet<String>,
+    walked_states: BTreeSet<(String, Vec<String>)>,
     disconnected: BTreeSet<Flow>,
     /// As many as there are sessions, at most.
     connections: VecDeque<ControlRequest>,
@@ -331,7 +333,10 @@ impl Waiting {
                 let (handler, uses) = self.removed_queries.pop_first()?;
                 Some(ControlRequest::RemoveQuery { handler, uses })
             };
-            let walk = || Some(ControlRequest::WalkState { handler: self.walked_states.pop_first()? });
+            let walk = || {
+                let (handler, key) = self.walked_states.pop_first()?;
+                Some(ControlRequest::WalkState { handler, key })
+            };
             let flow = || self.disconnected.pop_first().map(ControlRequest::Disconnect);
             let connection = || self.connections.pop_front();
             let event = || {
@@ -379,7 +384,7 @@ impl RequestQueue {
             ControlRequest::RemoveQuery { handler, uses } => {
                 *waiting.removed_queries.entry(handler).or_default() += uses;
             }
-            ControlRequest::WalkState { handler } => drop(waiting.walked_states.insert(handler)),
+            ControlRequest::WalkState { handler, key } => drop(waiting.walked_states.insert((handler, key))),
             ControlRequest::Disconnect(flow) => drop(waiting.disconnected.insert(flow)),
             ControlRequest::Connect(_) => waiting.connections.push_back(request),
             ControlRequest::Event(kind, at, text) => waiting.events.entry(kind).or_default().add(at, text),

@@ -68,15 +68,31 @@ impl Managers {
     }
 
     /// A subscription that reads a state is in its place: it begins with all that is there.
-    pub(super) fn walk_state(&mut self, handler: &str) {
+    pub(super) fn walk_state(&mut self, handler: &str, key: &[String]) {
         let Some(readers) = self.states.get_mut(handler) else { return };
         readers.walks += 1;
         self.order_state(handler);
         // It may have gone while the subscription was on its way.
-        match self.handlers.get(handler).map(|there| &there.status) {
+        match self.handlers.get(handler).map(|there| (&there.status, &there.spec.state)) {
             None => self.lose_state(handler, StateLoss::Withdrawn),
-            Some(Status::Failed(_)) => self.lose_state(handler, StateLoss::Failed),
-            Some(Status::Running | Status::Waiting(_)) => {}
+            Some((Status::Failed(_), _)) => self.lose_state(handler, StateLoss::Failed),
+            // Another key was declared meanwhile.
+            Some((Status::Running | Status::Waiting(_), Some(state))) if state.key != key => {
+                self.lose_readers_of_others(handler, &state.key);
+            }
+            Some((Status::Running | Status::Waiting(_), _)) => {}
+        }
+    }
+
+    /// A state has this key from now on: the subscriptions whose queries were planned for another one hear that it has begun anew.
+    pub(super) fn lose_readers_of_others(&self, handler: &str, key: &[String]) {
+        if !self.states.contains_key(handler) {
+            return;
+        }
+        for io in &self.io {
+            let (handler, key) = (handler.to_owned(), key.to_vec());
+            // It may have stopped.
+            let _ = io.inbox.post(move |context| context.lose_readers_of_others(&handler, &key));
         }
     }
 

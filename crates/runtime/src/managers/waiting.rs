@@ -115,7 +115,7 @@ impl Managers {
             }
             ControlRequest::PlaceQuery(query) => return self.place_query(query),
             ControlRequest::ReadState(read) => self.read_state(*read),
-            ControlRequest::WalkState { handler } => self.walk_state(&handler),
+            ControlRequest::WalkState { handler, key } => self.walk_state(&handler, &key),
             ControlRequest::Connect(connection) => {
                 if let Some((at, connection)) = self.connect(*connection) {
                     let request = ControlRequest::Connect(Box::new(connection));

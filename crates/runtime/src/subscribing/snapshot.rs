@@ -96,10 +96,21 @@ impl Context {
         if subscription.select().snapshot().is_none() {
             return;
         }
-        let handler = subscription.select().stream().to_owned();
+        let (handler, of) = (subscription.select().stream().to_owned(), subscription.select().state_key().to_vec());
         self.graph.read_state(key);
         // The managers may have ended before.
-        let _ = self.to_managers.send(ControlRequest::WalkState { handler });
+        let _ = self.to_managers.send(ControlRequest::WalkState { handler, key: of });
+    }
+
+    /// The state of a stream has this key from now on: what was planned for another one would not hold.
+    pub(crate) fn lose_readers_of_others(&mut self, handler: &str, key: &[String]) {
+        let stream = self.streams.find(handler).and_then(|stream| self.streams.get(stream));
+        for reader in stream.map(|stream| stream.subscriptions().to_vec()).unwrap_or_default() {
+            let select = self.subscriptions.present(reader).map(|subscription| subscription.select());
+            if select.is_some_and(|select| select.snapshot().is_some() && select.state_key() != key) {
+                self.graph.lose_state_of(reader, StateLoss::Anew);
+            }
+        }
     }
 
     /// The state of a stream is gone, though its handler is not: those that read it hear so.

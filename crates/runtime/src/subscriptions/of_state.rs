@@ -4,7 +4,7 @@ use super::{Entry, Planned, instance_of};
 use crossdock_control::load::Cost;
 use crossdock_engine::SnapshotHandler;
 use crossdock_format::Format;
-use crossdock_query::{Program, Select};
+use crossdock_query::{Program, QueryError, Select, SnapshotProgram};
 
 impl Planned {
     /// Plans a query with `SNAPSHOT` for the format of the rows of its stream's state.
@@ -13,17 +13,42 @@ impl Planned {
         format: &Format,
         measure: impl FnOnce(&Program) -> Option<Cost>,
     ) -> Planned {
+        let handler = |program| Ok(SnapshotHandler::new(program));
+        Planned::of_program((select.plan_snapshot(format), format), handler, measure)
+    }
+
+    /// The same for a query that takes the place of another one: its handler gives the difference. `change` is the number of the change,
+    /// greater than those of the subscription's changes before.
+    pub(crate) fn of_change(
+        (select, before): (&Select, &Select),
+        format: &Format,
+        change: u64,
+        measure: impl FnOnce(&Program) -> Option<Cost>,
+    ) -> Planned {
+        let handler = |program: SnapshotProgram| {
+            let former = before.plan_snapshot(format)?;
+            select.check_columns(&program, &former)?;
+            Ok(SnapshotHandler::changing(program, former, change))
+        };
+        Planned::of_program((select.plan_snapshot(format), format), handler, measure)
+    }
+
+    fn of_program(
+        (program, format): (Result<SnapshotProgram, QueryError>, &Format),
+        handler: impl FnOnce(SnapshotProgram) -> Result<SnapshotHandler, QueryError>,
+        measure: impl FnOnce(&Program) -> Option<Cost>,
+    ) -> Planned {
         let (mut entry, mut instance, mut cost) = (Entry::new(format), instance_of(format, None), None);
-        let outcome = select.plan_snapshot(format).map(|program| {
+        let outcome = program.and_then(|program| {
             let output = program.output().clone();
             cost = measure(program.source());
             entry.note(program.source(), &[]);
+            instance.handler = Some(Box::new(handler(program)?));
             // Changes of rows for which the condition does not hold are left out, whether it has one or not.
             entry.filters = true;
             entry.output_format = Some(output.clone());
             instance.output = output.id().0;
-            instance.handler = Some(Box::new(SnapshotHandler::new(program)));
-            output
+            Ok(output)
         });
         Planned { entry, instance, reducer: None, outcome, cost }
     }

@@ -27,6 +27,7 @@ impl Request {
             Request::UnregisterConversion { .. } | Request::Terminate => Follows::Everything,
             Request::Announce { .. }
             | Request::Subscribe { .. }
+            | Request::SetQuery { .. }
             | Request::Unsubscribe { .. }
             | Request::RegisterConversion { .. }
             | Request::ListenForConverters { .. }

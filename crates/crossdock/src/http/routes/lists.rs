@@ -1,16 +1,19 @@
 //! The lists that the I/O contexts report of themselves, and `explain`.
 
 use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{Extension, State};
+use axum::extract::rejection::{BytesRejection, PathRejection};
+use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use crossdock_runtime::access::Caller;
 use crossdock_runtime::info::ExplainInfo;
-use crossdock_runtime::{ContextHandle, ExplainError};
+use crossdock_runtime::{ContextHandle, ExplainError, SetQueryError};
 
-use super::{answer, ask, ask_long, error, forbidden, query_error, read_body};
-use crate::http::{Clients, Contexts, ErrorBody, ExplainRequest, Health, Sessions, Streams, Subscriptions};
+use super::{answer, ask, ask_long, error, forbidden, query_error, read_body, read_path, refused};
+use crate::http::{
+    ApiError, Changed, Clients, Contexts, ErrorBody, ExplainRequest, Health, Sessions, Streams, SubscriptionQuery,
+    Subscriptions,
+};
 use crate::version;
 
 /// Whether the daemon is well
@@ -53,6 +56,46 @@ pub(super) async fn streams(State(context): State<ContextHandle>) -> Response {
 )]
 pub(super) async fn subscriptions(State(context): State<ContextHandle>) -> Response {
     answer(ask(context, |context| Ok(Subscriptions { subscriptions: context.subscriptions()? })).await)
+}
+
+/// Gives a subscription another query while it runs
+#[utoipa::path(
+    put, path = "/v1/subscriptions/{id}", tag = "lists", request_body = SubscriptionQuery,
+    params(("id" = u64, Path, description = "Its number")),
+    responses(
+        (status = 200, body = Changed, description = "It has the query"),
+        (status = 400, body = ErrorBody, description = "What is wrong with the query"),
+        (status = 404, body = ErrorBody, description = "There is no such subscription"),
+        (status = 409, body = ErrorBody, description = "Why it keeps the query before"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn set_query(
+    State(context): State<ContextHandle>,
+    path: Result<Path<u64>, PathRejection>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let wanted = r#"PUT a JSON object to /v1/subscriptions/3, such as {"sql":"SELECT * FROM A"}"#;
+    let read = read_path(path, wanted).and_then(|id| Ok((id, read_body::<SubscriptionQuery>(body, wanted)?)));
+    let (id, SubscriptionQuery { sql }) = match read {
+        Ok(read) => read,
+        Err(response) => return *response,
+    };
+    match ask_long(context, move |context| context.set_subscription_query(id, &sql)).await {
+        Ok(Ok(())) => answer(Ok(Changed { note: None })),
+        Ok(Err(SetQueryError::UnknownSubscription)) => {
+            let hint = "`crossdock subscriptions` lists them";
+            error(StatusCode::NOT_FOUND, format!("there is no subscription {id}"), hint)
+        }
+        Ok(Err(SetQueryError::Query(text))) => {
+            let message = text.lines().next().unwrap_or_default().to_owned();
+            refused(StatusCode::BAD_REQUEST, ApiError { message, hint: None, text: Some(text) })
+        }
+        Ok(Err(SetQueryError::Refused(message))) => {
+            refused(StatusCode::CONFLICT, ApiError { message, hint: None, text: None })
+        }
+        Err(response) => response,
+    }
 }
 
 /// The I/O contexts, by their counters; and all contexts, by what runs there

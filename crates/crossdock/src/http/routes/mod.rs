@@ -77,6 +77,7 @@ fn described() -> OpenApiRouter<ContextHandle> {
         .routes(routes!(lists::health))
         .routes(routes!(lists::streams))
         .routes(routes!(lists::subscriptions))
+        .routes(routes!(lists::set_query))
         .routes(routes!(lists::contexts))
         .routes(routes!(lists::sessions))
         .routes(routes!(lists::clients))

@@ -197,6 +197,18 @@ impl Scene {
         self.add_reducers(key);
     }
 
+    /// Another query of a subscription, with the same clauses.
+    fn exchange(&mut self, key: usize) {
+        let query = self.rng.usize(0..QUERIES.len());
+        let select = format!("{} {}", QUERIES[query], CLAUSES[self.subscribed[key].clause]);
+        let select = parse_subscription(&select).unwrap();
+        let mut instances = self.instances(&select);
+        (self.subscribed[key].select, self.subscribed[key].query) = (select, query);
+        assert_eq!(self.graph.hinders_exchange(key), None);
+        self.graph.exchange_query(key, &mut instances, |_| true);
+        self.add_reducers(key);
+    }
+
     fn publish(&mut self) {
         if self.is_blocked {
             return;
@@ -367,6 +379,49 @@ fn every_record_of_a_slow_subscriber_is_accounted_for_at_every_step() {
         let wanted = ["conflated", "not_kept", "over_rate", "queue_full", "sampled"];
         assert!(wanted.iter().all(|reason| reasons.contains(*reason)), "{reasons:?}");
     }
+}
+
+#[test]
+fn every_record_is_accounted_for_once_while_queries_change() {
+    crossdock_sim::check("every_record_is_accounted_for_once_while_queries_change", 200, |seed| {
+        let mut scene = Scene::new(seed);
+        for step in 0..300 {
+            match scene.rng.u8(0..12) {
+                _ if step == 0 => scene.subscribe(1, 0),
+                0 if scene.subscribed.len() < 5 => {
+                    let (query, clause) = (scene.rng.usize(0..QUERIES.len()), scene.rng.usize(0..CLAUSES.len()));
+                    scene.subscribe(query, clause);
+                }
+                1..5 => scene.publish(),
+                5..7 => {
+                    let key = scene.rng.usize(0..scene.subscribed.len());
+                    scene.readers.full[key] = !scene.readers.full[key];
+                    scene.graph.wake_session(key);
+                }
+                7 => scene.now_ns += scene.rng.u64(0..SECOND / 4),
+                8 => {
+                    let key = scene.rng.usize(0..scene.subscribed.len());
+                    scene.exchange(key);
+                }
+                _ => {
+                    let steps = scene.rng.usize(1..20);
+                    scene.turn(steps);
+                }
+            }
+            scene.check();
+        }
+        scene.settle();
+        scene.check();
+        for (key, of) in scene.subscribed.iter().enumerate().filter(|(_, of)| of.clause < 2) {
+            let numbers: Vec<u64> = scene.readers.came[key].iter().map(|(number, _)| *number).collect();
+            assert!(numbers.is_sorted_by(|one, other| one < other), "{}: nothing comes twice", of.select.sql());
+            // One that every query selects has come.
+            let all = |row: &&Row| (0..QUERIES.len()).all(|query| row.passes(query) == Some(true));
+            let has = |row: &Row| numbers.binary_search(&row.n).is_ok();
+            assert!(scene.rows[of.since..].iter().filter(all).all(has), "{}", of.select.sql());
+        }
+        assert_eq!(scene.ws.buffers_in_use(), 0);
+    });
 }
 
 /// A subscriber that conflates and takes nothing holds back nobody, and costs no buffer; then it has the last of each key.

@@ -262,6 +262,12 @@ impl Managers {
                 let known = self.handlers.get(&name).map_or(&[][..], |there| &there.reads);
                 let new = reads.iter().filter(|read| !known.contains(read)).map(|(_, number)| *number);
                 self.look_for_formats(&name, new);
+                let before = self.handlers.get(&name).and_then(|there| there.spec.state.as_ref());
+                if let (Some(before), Some(state)) = (before, &spec.state)
+                    && before.key != state.key
+                {
+                    self.lose_readers_of_others(&name, &state.key);
+                }
                 let mut version = 0;
                 self.record(spec, |there| {
                     there.version += 1;

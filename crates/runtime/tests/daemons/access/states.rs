@@ -46,6 +46,13 @@ fn a_snapshot_and_its_changes_are_of_what_the_subscriber_may_see() {
     assert_eq!(values(rows(&mut first)), [of(31, "AA")]);
     let sql = "SELECT flight, carrier FROM A SNAPSHOT THEN CHANGES WHERE carrier = 'UA'";
     let mut follows = reader(&addr, DESK, sql).connect().unwrap();
+    // Another query sees no more, whoever sets it.
+    let hidden = "SELECT flight, crew AS carrier FROM A SNAPSHOT THEN CHANGES";
+    let there = context.subscriptions().unwrap().into_iter().find(|of| of.sql == sql).unwrap();
+    let by_admin = context.set_subscription_query(there.id, hidden).unwrap().unwrap_err().to_string();
+    for why in [by_admin, follows.set_query(hidden).unwrap_err().to_string()] {
+        assert!(why.contains("no column `crew`") || why.contains("try again"), "{why}");
+    }
     // The first is one that it may not see: it leaves.
     for number in [51, 60, 63] {
         publish(&mut publisher, number..number + 1);

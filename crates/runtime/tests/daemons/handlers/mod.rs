@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 mod budgets;
 mod changes;
 mod faults;
+mod queries;
 mod replicas;
 mod resources;
 mod stateful;

@@ -1,0 +1,35 @@
+//! Another query of a subscriber that runs.
+
+use super::{SUBSCRIPTION, Subscriber};
+use crate::error::Error;
+use crossdock_transport::Request;
+
+impl Subscriber {
+    /// Gives the subscription another query, over the same stream, while records flow; waits until it is at work. Each record is seen by
+    /// the query before or by this one, and none is lost: records by the query before may still be on their way, and come first. Records
+    /// in another format follow [`Event::Format`](crate::Event::Format).
+    ///
+    /// A query with `SNAPSHOT THEN CHANGES` takes the place of another such one with the same columns: the difference comes as records
+    /// whose `_change` is `enter`, `leave` or `update`, and then the changes by this query.
+    ///
+    /// # Errors
+    /// The daemon refuses the query, and the one before stays; no session stands, or it is lost before the answer comes.
+    pub fn set_query(&mut self, sql: impl Into<String>) -> Result<(), Error> {
+        let query = sql.into();
+        loop {
+            let sql = query.clone();
+            let set = |id| Request::SetQuery { id, subscription: SUBSCRIPTION, sql };
+            let (_, session) = self.client.ask(|_, id| set(id))?;
+            let mut inner = self.client.shared.lock();
+            inner.link.change_again(|request| {
+                if let Request::Subscribe { sql, .. } = request {
+                    sql.clone_from(&query);
+                }
+            });
+            // A session that has begun since the answer came began with the query before.
+            if inner.link.session() == session {
+                return Ok(());
+            }
+        }
+    }
+}
