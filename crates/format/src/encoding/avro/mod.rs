@@ -69,7 +69,7 @@ pub use encode::AvroEncoder;
 pub use file::{AvroCodec, AvroFileDecoder, AvroFileEncoder};
 pub use schema::AvroSchema;
 
-/// The error of a datum without bytes: data behind each other could not be told apart, nor counted.
+/// The error of a datum without bytes: data behind each other have no ends, and no count.
 #[cold]
 fn no_bytes() -> super::EncodingError {
     super::EncodingError::schema(
