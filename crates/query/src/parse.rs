@@ -165,6 +165,22 @@ pub(crate) struct Name {
     pub(crate) quoted: bool,
 }
 
+/// A window of the clause WINDOW, which calls with OVER name.
+#[derive(Debug)]
+pub(crate) struct NamedWindow {
+    pub(crate) name: Name,
+    pub(crate) spec: ast::WindowSpec,
+}
+
+impl NamedWindow {
+    /// Whether `OVER name` means it.
+    pub(crate) fn is_called(&self, name: &ast::Ident) -> bool {
+        let Name { text, quoted } = &self.name;
+        name.value == *text
+            || (!quoted && name.quote_style.is_none() && name.value.to_lowercase() == text.to_lowercase())
+    }
+}
+
 /// One entry of the select list.
 #[derive(Clone, Debug)]
 pub(crate) enum Item {

@@ -1,4 +1,4 @@
-//! The last rows of each key, as far as they are read again: rings of cells.
+//! The last rows of each key: rings of cells, for the columns that are read again.
 
 use crossdock_format::{Format, Record, Value};
 

@@ -17,9 +17,8 @@ use sqlparser::ast;
 
 use crate::error::{Position, QueryError};
 use crate::expr::{Constant, Expr, Node};
-use crate::parse::{Item, POSSIBLE, Select};
+use crate::parse::{Item, NamedWindow, POSSIBLE, Select};
 use crate::program::{Output, Program, Projection, reads};
-use crate::stateful::read::NamedWindow;
 
 pub(crate) use aggregate::{BoundAggregate, Groups, WINDOW_FIELDS};
 pub(crate) use build::{arithmetic, cast, compare, is_null};

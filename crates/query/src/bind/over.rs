@@ -8,9 +8,9 @@ use super::names::place;
 use super::{Binder, BoundAggregate, Literal, not_possible};
 use crate::error::{Position, QueryError};
 use crate::expr::Expr;
+use crate::parse::NamedWindow;
 use crate::stateful::aggregates::AggregateEntry;
 use crate::stateful::program::{AggregateFunction, MAX_ROWS_BEFORE, RowFrame};
-use crate::stateful::read::NamedWindow;
 
 /// The functions that are called with OVER only, and how.
 const FUNCTIONS: [(&str, &str); 4] = [

@@ -8,7 +8,7 @@ mod over;
 mod plan;
 pub(crate) mod program;
 mod query;
-pub(crate) mod read;
+mod read;
 mod rows;
 mod show;
 

@@ -1,9 +1,8 @@
 //! OVER: the stage that makes values over the rows before, behind the columns that pass.
 
-use crossdock_format::{Field, FieldSpec};
+use crossdock_format::{Field, FieldSpec, Format};
 
-use super::plan::Planner;
-use super::program::{Operator, OverFunction, OverRows, OverValue, Port, StageInput};
+use super::program::{OverFunction, OverRows, OverValue};
 use super::rows::{self, Flow, Row};
 use crate::bind::{BoundOver, BoundOverFunction, Groups, WINDOW_FIELDS};
 use crate::error::QueryError;
@@ -59,38 +58,48 @@ fn exprs(call: &BoundOver) -> Vec<&Expr> {
     exprs
 }
 
-impl Planner<'_> {
-    /// A stage for the calls with OVER; its rows have the columns of FROM that the select list reads, and the calls' results.
-    pub(super) fn over(&mut self, flow: &Flow, over: &OverCalls, columns: &[Output]) -> Result<Flow, QueryError> {
-        let port = Port { stage: self.stages.len(), input: 0 };
+/// A stage for calls with OVER: the row that it reads, and its work.
+pub(super) struct OverStage {
+    pub(super) row: Row,
+    pub(super) rows: OverRows,
+    /// For each column of FROM its place in the row, if the select list reads it.
+    pub(super) places: Vec<Option<usize>>,
+}
+
+impl OverCalls {
+    /// The stage: the columns of FROM that the select list reads pass.
+    pub(super) fn stage(&self, flow: &Flow, columns: &[Output]) -> Result<OverStage, QueryError> {
         let mut row = Row::default();
-        let mut places: Vec<Option<usize>> = Vec::with_capacity(over.base);
-        for (column, read) in flow.columns.iter().zip(over.read_by(columns)) {
+        let mut places: Vec<Option<usize>> = Vec::with_capacity(self.base);
+        for (column, read) in flow.columns.iter().zip(self.read_by(columns)) {
             let column = column.clone().filter(|_| read);
             places.push(column.map(|column| row.add_unnamed("column", column, &flow.input)));
         }
-        let mut stage = OverRows { passed: row.outputs.len(), partitions: Vec::new(), values: Vec::new() };
-        for call in &over.calls {
-            let value = value(call, &mut stage.partitions, &mut row, flow)?;
-            stage.values.push(value);
+        let mut rows = OverRows { passed: row.outputs.len(), partitions: Vec::new(), values: Vec::new() };
+        for call in &self.calls {
+            let value = value(call, &mut rows.partitions, &mut row, flow)?;
+            rows.values.push(value);
         }
-        let row = self.connect(flow, row, port)?;
-        let mut specs: Vec<FieldSpec> = row.fields().iter().take(stage.passed).map(Field::spec).collect();
-        specs.extend(
-            over.calls
-                .iter()
-                .map(|call| FieldSpec { nullable: call.nullable, ..FieldSpec::new(call.name.clone(), call.ty) }),
-        );
+        Ok(OverStage { row, rows, places })
+    }
+
+    /// The columns of the stage's rows: those of its input that pass, and the calls' results.
+    pub(super) fn specs(&self, row: &Format, passed: usize) -> Vec<FieldSpec> {
+        let mut specs: Vec<FieldSpec> = row.fields().iter().take(passed).map(Field::spec).collect();
+        for call in &self.calls {
+            specs.push(FieldSpec { nullable: call.nullable, ..FieldSpec::new(call.name.clone(), call.ty) });
+        }
         let names = rows::unique(specs.iter().map(|spec| spec.name.as_str()));
         specs.iter_mut().zip(names).for_each(|(spec, name)| spec.name = name);
-        let rows = rows::format_of(specs)?;
-        let mut made: Vec<Option<Expr>> =
-            places.into_iter().map(|place| place.map(|place| rows::field(&rows, place))).collect();
-        made.extend([const { None }; WINDOW_FIELDS]);
-        made.extend((stage.passed..rows.fields().len()).map(|place| Some(rows::field(&rows, place))));
-        let input = StageInput { row, time: None, lateness_ns: 0, derived: None };
-        Ok(Flow { columns: made, ..self.stage(vec![input], Operator::Over(stage), rows) })
+        specs
     }
+}
+
+/// The columns that a select list with calls reads, over the rows of their stage.
+pub(super) fn columns_over(places: Vec<Option<usize>>, passed: usize, rows: &Format) -> Vec<Option<Expr>> {
+    let places = places.into_iter().map(|place| place.map(|place| rows::field(rows, place)));
+    let results = (passed..rows.fields().len()).map(|place| Some(rows::field(rows, place)));
+    places.chain([const { None }; WINDOW_FIELDS]).chain(results).collect()
 }
 
 /// A call over the columns of the row that the stage reads.

@@ -11,6 +11,7 @@ use sqlparser::ast;
 
 use super::group::{self, Grouping};
 use super::join::{BoundJoin, apart};
+use super::over::{OverCalls, OverStage, columns_over};
 use super::program::{
     DerivedTime, JoinKind, MAX_STATE_BYTES, Operator, Port, Stage, StageInput, StatefulProgram, StreamSource,
 };
@@ -417,6 +418,17 @@ impl<'q> Planner<'q> {
             }
         }
         self.all_arrive(before, &read)
+    }
+
+    /// OVER: a stage, whose rows have the columns of FROM that the select list reads, and the calls' results.
+    fn over(&mut self, flow: &Flow, over: &OverCalls, columns: &[Output]) -> Result<Flow, QueryError> {
+        let port = Port { stage: self.stages.len(), input: 0 };
+        let OverStage { row, rows: work, places } = over.stage(flow, columns)?;
+        let row = self.connect(flow, row, port)?;
+        let (passed, rows) = (work.passed, rows::format_of(over.specs(&row, work.passed))?);
+        let columns = columns_over(places, passed, &rows);
+        let input = StageInput { row, time: None, lateness_ns: 0, derived: None };
+        Ok(Flow { columns, ..self.stage(vec![input], Operator::Over(work), rows) })
     }
 
     /// GROUP BY: a stage, and HAVING on its rows.

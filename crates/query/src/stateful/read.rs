@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use sqlparser::ast;
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
 use super::aggregates::AggregateEntry;
 use super::program::JoinKind;
 use crate::error::{Position, QueryError};
-use crate::parse::{Clause, Condition, Item, Name, Reader, is_reserved};
+use crate::parse::{Clause, Condition, Item, Name, NamedWindow, Reader, is_reserved};
 use crate::tokens::is_word;
 
 /// The most queries within each other.
@@ -35,22 +34,6 @@ pub(crate) struct Body {
     pub(crate) having: Option<Condition>,
     pub(crate) windows: Vec<NamedWindow>,
     pub(crate) lateness: Option<Condition>,
-}
-
-/// A window of the clause WINDOW, which calls with OVER name.
-#[derive(Debug)]
-pub(crate) struct NamedWindow {
-    pub(crate) name: Name,
-    pub(crate) spec: ast::WindowSpec,
-}
-
-impl NamedWindow {
-    /// Whether `OVER name` means it.
-    pub(crate) fn is_called(&self, name: &ast::Ident) -> bool {
-        let Name { text, quoted } = &self.name;
-        name.value == *text
-            || (!quoted && name.quote_style.is_none() && name.value.to_lowercase() == text.to_lowercase())
-    }
 }
 
 /// A stream or query of FROM.
