@@ -5,7 +5,7 @@
 use super::cost_key;
 use crate::access::denied;
 use crate::admission::{Facts, QueryCostModel};
-use crate::catalog::Snapshot;
+use crate::catalog::{Snapshot, StreamEntry};
 use crate::context::Context;
 use crate::elsewhere::Elsewhere;
 use crate::inbox::Then;
@@ -301,7 +301,7 @@ impl Context {
 
 /// Plans a query as far as it can be before a context goes on with it; one of a state is checked against its stream's newest format.
 fn planned_for(select: &Select, snapshot: &Snapshot, costs: &QueryCostModel) -> Result<Vec<Planned>, QueryError> {
-    let formats = snapshot.find(select.stream()).map(|entry| entry.formats()).unwrap_or_default();
+    let formats = snapshot.find(select.stream()).map(StreamEntry::formats).unwrap_or_default();
     if select.snapshot().is_some() {
         let check = |format: &Format| select.plan(format).and_then(|_| select.check_order(format));
         return formats.last().map_or(Ok(Vec::new()), |format| check(format).map(|()| Vec::new()));

@@ -10,6 +10,7 @@ use crate::managers::request::{ControlRequest, StateRead};
 use crate::managers::state_spec::{WITHOUT, no_state, stream_of_state};
 use crate::pending::Pending;
 use crate::refusal::refuse;
+use crate::subscriptions::Subscription;
 use crossdock_query::{KeyedState, Select};
 use crossdock_transport::Reply;
 use crossdock_transport::control::{Notice, Refusal, RefusalCode};
@@ -106,7 +107,7 @@ impl Context {
     pub(crate) fn lose_readers_of_others(&mut self, handler: &str, key: &[String]) {
         let stream = self.streams.find(handler).and_then(|stream| self.streams.get(stream));
         for reader in stream.map(|stream| stream.subscriptions().to_vec()).unwrap_or_default() {
-            let select = self.subscriptions.present(reader).map(|subscription| subscription.select());
+            let select = self.subscriptions.present(reader).map(Subscription::select);
             if select.is_some_and(|select| select.snapshot().is_some() && select.state_key() != key) {
                 self.graph.lose_state_of(reader, StateLoss::Anew);
             }
