@@ -1,10 +1,10 @@
-//! `crossdock why`: the fate of single records of a stream in a subscription, by predicate and policy.
+//! `crossdock why`: the judgement of single records of a stream in a subscription, by predicate and policy.
 //!
 //! The daemon keeps nothing about single records. So the command finds it out itself: the records are those that the state of the
 //! stream keeps, or with `--trace` those that come from now on. They come to a subscriber of its own, under the access rules of the
 //! caller. The subscription's query runs on each, and its counters give the number of records that its policies left out.
 
-mod fate;
+mod judge;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crossdock_nectarine::{DropCause, Error, Event, Overflow, Records, Subscriber
 use crossdock_runtime::info::SubscriptionInfo;
 use serde_json::{Value, json};
 
-use self::fate::{Fate, Judge};
+use self::judge::{Judge, Judgement};
 use crate::cli::Why;
 use crate::connecting::{self, link_failure};
 use crate::failure::{Failure, Outcome};
@@ -47,9 +47,9 @@ pub(crate) fn run(arguments: &Why) -> Outcome {
     interrupt.on_raise(move || interrupter.interrupt());
     interrupt.arm();
     let deadline = arguments.duration.map(|duration| Instant::now() + duration);
-    let mut inquiry = Inquiry { arguments, judge, subscriber, interrupt, deadline, fates: Fates::default() };
+    let mut inquiry = Inquiry { arguments, judge, subscriber, interrupt, deadline, counts: JudgementCounts::default() };
     let end = inquiry.receive()?;
-    let Inquiry { fates, judge, .. } = inquiry;
+    let Inquiry { counts, judge, .. } = inquiry;
     if let (End::Signal(signal), false) = (end, arguments.trace) {
         return Err(Failure::Interrupted(signal));
     }
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &Why) -> Outcome {
     // Another one may have the number meanwhile.
     let now = subscription(&client, arguments.subscription)?;
     let now = now.filter(|now| (&now.sql, &now.peer) == (&before.sql, &before.peer));
-    fates.conclude(arguments, judge.note(), (&before, now.as_ref()), end)
+    counts.conclude(arguments, judge.note(), (&before, now.as_ref()), end)
 }
 
 /// The end of the inquiry.
@@ -134,7 +134,7 @@ struct Inquiry<'a> {
     subscriber: Subscriber,
     interrupt: Interrupt,
     deadline: Option<Instant>,
-    fates: Fates,
+    counts: JudgementCounts,
 }
 
 impl Inquiry<'_> {
@@ -145,7 +145,7 @@ impl Inquiry<'_> {
                 return Ok(End::Signal(signal));
             }
             let is_over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            if is_over || self.fates.is_enough(self.arguments.limit) {
+            if is_over || self.counts.is_enough(self.arguments.limit) {
                 return Ok(End::Early);
             }
             let left = self.deadline.map_or(LOOK, |deadline| deadline.saturating_duration_since(Instant::now()));
@@ -162,7 +162,7 @@ impl Inquiry<'_> {
                 Some(Event::Dropped { records, cause, reason }) if cause.is_row_error() => {
                     out::say(format_args!("{}: the condition of this command: {reason}", counted(records, "record")));
                 }
-                Some(Event::Dropped { records, .. }) => self.fates.missed += records,
+                Some(Event::Dropped { records, .. }) => self.counts.missed += records,
                 Some(Event::Unreadable { message }) if self.arguments.trace => {
                     out::say(format_args!("records are not looked at: {message}"));
                 }
@@ -179,57 +179,57 @@ impl Inquiry<'_> {
         let mut row = Vec::new();
         printer.begin(records.format(), &mut row)?;
         for record in records.iter() {
-            if self.fates.is_enough(self.arguments.limit) {
+            if self.counts.is_enough(self.arguments.limit) {
                 break;
             }
-            let fate = self.judge.fate(&record);
+            let judgement = self.judge.judgement(&record);
             row.clear();
-            let text = match printer.record(&record, self.fates.count() + 1, &mut row) {
+            let text = match printer.record(&record, self.counts.count() + 1, &mut row) {
                 Ok(()) => String::from_utf8_lossy(&row).trim_end().to_owned(),
                 Err(why) => json!({ "unwritten": why }).to_string(),
             };
             if self.arguments.json {
-                out::print_json(&line(&text, &fate))?;
+                out::print_json(&line(&text, &judgement))?;
             } else {
-                out::print(format!("{text}\n  {}\n", in_words(&fate)))?;
+                out::print(format!("{text}\n  {}\n", in_words(&judgement)))?;
             }
-            self.fates.note(&fate);
+            self.counts.note(&judgement);
         }
         Ok(())
     }
 }
 
-fn in_words(fate: &Fate) -> String {
-    match fate {
-        Fate::Filtered { condition, is_null: false } => format!("filtered: {condition} is false"),
-        Fate::Filtered { condition, is_null: true } => format!("filtered: {condition} is null"),
-        Fate::RowError { expression, error } => {
+fn in_words(judgement: &Judgement) -> String {
+    match judgement {
+        Judgement::Filtered { condition, is_null: false } => format!("filtered: {condition} is false"),
+        Judgement::Filtered { condition, is_null: true } => format!("filtered: {condition} is null"),
+        Judgement::RowError { expression, error } => {
             format!("row error: {expression}: {error} (null instead, if its subscriber asked for that)")
         }
-        Fate::Meets => "meets the query".to_owned(),
-        Fate::Taken => "meets the conditions; goes into the query's state, unless it is late".to_owned(),
-        Fate::Unknown(why) => format!("not known: {why}"),
+        Judgement::Meets => "meets the query".to_owned(),
+        Judgement::Taken => "meets the conditions; goes into the query's state, unless it is late".to_owned(),
+        Judgement::Unknown(why) => format!("not known: {why}"),
     }
 }
 
 /// The same as JSON.
-fn line(record: &str, fate: &Fate) -> Value {
+fn line(record: &str, judgement: &Judgement) -> Value {
     let record: Value = serde_json::from_str(record).unwrap_or_else(|_| Value::from(record));
-    let (word, by, why) = match fate {
-        Fate::Filtered { condition, is_null } => {
+    let (word, by, why) = match judgement {
+        Judgement::Filtered { condition, is_null } => {
             ("filtered", Some(condition), Some(if *is_null { "null" } else { "false" }))
         }
-        Fate::RowError { expression, error } => ("row_error", Some(expression), Some(error.as_str())),
-        Fate::Meets => ("meets", None, None),
-        Fate::Taken => ("taken", None, None),
-        Fate::Unknown(why) => ("unknown", None, Some(why.as_str())),
+        Judgement::RowError { expression, error } => ("row_error", Some(expression), Some(error.as_str())),
+        Judgement::Meets => ("meets", None, None),
+        Judgement::Taken => ("taken", None, None),
+        Judgement::Unknown(why) => ("unknown", None, Some(why.as_str())),
     };
-    json!({ "record": record, "fate": word, "by": by, "why": why })
+    json!({ "record": record, "judgement": word, "by": by, "why": why })
 }
 
-/// How many records had each fate.
+/// How many records had each judgement.
 #[derive(Default)]
-struct Fates {
+struct JudgementCounts {
     filtered: u64,
     row_errors: u64,
     meets: u64,
@@ -239,14 +239,14 @@ struct Fates {
     missed: u64,
 }
 
-impl Fates {
-    fn note(&mut self, fate: &Fate) {
-        *match fate {
-            Fate::Filtered { .. } => &mut self.filtered,
-            Fate::RowError { .. } => &mut self.row_errors,
-            Fate::Meets => &mut self.meets,
-            Fate::Taken => &mut self.taken,
-            Fate::Unknown(_) => &mut self.unknown,
+impl JudgementCounts {
+    fn note(&mut self, judgement: &Judgement) {
+        *match judgement {
+            Judgement::Filtered { .. } => &mut self.filtered,
+            Judgement::RowError { .. } => &mut self.row_errors,
+            Judgement::Meets => &mut self.meets,
+            Judgement::Taken => &mut self.taken,
+            Judgement::Unknown(_) => &mut self.unknown,
         } += 1;
     }
 
@@ -363,14 +363,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_left_out_is_said_by_cause() {
+    fn records_left_out_are_said_by_cause() {
         let with = |conflated, dropped: &[(&str, u64)]| SubscriptionInfo {
             conflated,
             dropped_by: dropped.iter().map(|(cause, records)| ((*cause).to_owned(), *records)).collect(),
             overflow: "conflate by (key)".to_owned(),
             ..SubscriptionInfo::default()
         };
-        let met = Fates { meets: 2, ..Fates::default() };
+        let met = JudgementCounts { meets: 2, ..JudgementCounts::default() };
         let before = with(5, &[("slow", 1)]);
         assert!(met.conclusion(true, &before, Some(&before)).contains("nothing was left out"));
         let now = with(7, &[("slow", 1), ("no format", 3)]);
@@ -378,7 +378,7 @@ mod tests {
         assert!(said.contains("(conflate by (key)) did not get 2 conflated, 3 dropped (no format):"), "{said}");
         assert!(met.conclusion(false, &before, Some(&now)).contains("7 conflated, 1 dropped (slow), 3 dropped"));
         assert!(met.conclusion(true, &before, None).contains("has ended"));
-        let filtered = Fates { filtered: 2, ..Fates::default() };
+        let filtered = JudgementCounts { filtered: 2, ..JudgementCounts::default() };
         assert!(filtered.conclusion(true, &before, Some(&now)).contains("had no part"));
     }
 }

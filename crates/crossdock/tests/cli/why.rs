@@ -1,4 +1,4 @@
-//! `crossdock why`: the fate of single records in a subscription.
+//! `crossdock why`: the judgement of single records in a subscription.
 
 use crate::place::{FLIGHTS_CSV, Sandbox, TRANSPORTS};
 

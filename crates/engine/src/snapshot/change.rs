@@ -1,8 +1,8 @@
 //! A query with `SNAPSHOT THEN CHANGES` that takes the place of another one while it runs.
 //!
 //! Nothing is kept of what a reader has got. The difference comes of one more walk over the state: for each row that the walk comes to,
-//! both queries say whether the reader had it and whether it is to have it. What changes meanwhile at keys that the walk has not come to
-//! is given by the query before, at all others by the present one. With `ORDER BY` the query before goes on with all changes, while
+//! both queries say whether the reader had it and whether it is to have it. A change that comes meanwhile at a key that the walk has not
+//! come to is given by the query before, at all others by the present one. With `ORDER BY` the query before goes on with all changes, while
 //! the walk fills the rows of the present one; at its end the two lists are compared by the key of their rows.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -63,7 +63,7 @@ struct Changing {
 
 impl Changing {
     fn change(&mut self, kept: &mut Kept) {
-        // What it has got is yet to be complete.
+        // The rows that it has got are yet to be complete.
         if self.reader.handler.holds_end() {
             return;
         }

@@ -64,7 +64,7 @@ fn each_record_is_seen_by_the_query_before_or_by_the_next_one() {
         let (mut next, mut query) = (0, 1);
         for &(number, by) in got.iter().chain([&(records, CHANGES)]) {
             assert!(number >= next && by >= query && (number == records || number % by == 0), "{number} by {by}");
-            // What is missing was seen by a query whose condition does not hold.
+            // The missing ones were seen by a query whose condition does not hold.
             for missing in next..number {
                 assert!(
                     (query..=by).any(|query| missing % query != 0),
@@ -266,7 +266,7 @@ fn a_query_that_cannot_take_the_place_is_refused_with_the_place_and_the_one_befo
     context.stop().unwrap();
 }
 
-/// What it was planned for, the first key, would not hold of the rows that it is to get.
+/// The first key, for which it was planned, would not hold of the rows that it is to get.
 #[test]
 fn a_reader_that_has_not_begun_is_refused_when_another_key_is_declared() {
     let (context, addr) = start(|_| {});

@@ -1,4 +1,4 @@
-//! The fate of a record by a subscription's query, condition by condition.
+//! The judgement on a record by a subscription's query, condition by condition.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use crossdock_query::{EvalError, Interpreter, Program, Query, QueryError, Snapsh
 
 use crate::failure::{Failure, Outcome};
 
-/// The fate of a record by a query.
+/// The judgement on a record by a query.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Fate {
+pub(super) enum Judgement {
     /// This condition is not TRUE: FALSE, or null.
     Filtered { condition: String, is_null: bool },
     /// An expression has no value for it.
@@ -58,36 +58,36 @@ impl Judge {
         Ok(Judge { query, stream: stream.to_owned(), formats, planned: None, interpreter: Interpreter::new() })
     }
 
-    /// The fate of a record.
-    pub(super) fn fate(&mut self, record: &Record<'_>) -> Fate {
+    /// The judgement on a record.
+    pub(super) fn judgement(&mut self, record: &Record<'_>) -> Judgement {
         let format = record.format();
         if self.planned.as_ref().is_none_or(|(known, _)| known != format) {
             self.planned = Some((format.clone(), self.plan(format)));
         }
         let programs = match &self.planned {
             Some((_, Ok(programs))) => programs,
-            Some((_, Err(error))) => return Fate::Unknown(error.clone()),
-            None => return Fate::Unknown("the query has no plan".to_owned()),
+            Some((_, Err(error))) => return Judgement::Unknown(error.clone()),
+            None => return Judgement::Unknown("the query has no plan".to_owned()),
         };
         let mut first = None;
         for program in programs {
             match of_program(&mut self.interpreter, program, record) {
-                Fate::Meets => {
+                Judgement::Meets => {
                     return match &self.query {
-                        Query::Stateful(_) => Fate::Taken,
-                        Query::Select(select) if select.top_n().is_some() => Fate::Unknown(
+                        Query::Stateful(_) => Judgement::Taken,
+                        Query::Select(select) if select.top_n().is_some() => Judgement::Unknown(
                             "it meets the condition; whether it is among the first rows is not looked at".to_owned(),
                         ),
-                        Query::Select(_) => Fate::Meets,
+                        Query::Select(_) => Judgement::Meets,
                     };
                 }
                 other => first = first.or(Some(other)),
             }
         }
-        first.unwrap_or_else(|| Fate::Unknown("the query does not read records of this format".to_owned()))
+        first.unwrap_or_else(|| Judgement::Unknown("the query does not read records of this format".to_owned()))
     }
 
-    /// The meaning of fates for a query with `SNAPSHOT THEN CHANGES`, where they say less.
+    /// The meaning of judgements for a query with `SNAPSHOT THEN CHANGES`, where they say less.
     pub(super) fn note(&self) -> Option<&'static str> {
         let Query::Select(select) = &self.query else { return None };
         match select.snapshot()? {
@@ -128,21 +128,21 @@ impl Judge {
     }
 }
 
-/// The fate of a record by a program: its conditions in order, up to the first that is not TRUE, then its columns.
-fn of_program(interpreter: &mut Interpreter, program: &Program, record: &Record<'_>) -> Fate {
+/// The judgement on a record by a program: its conditions in order, up to the first that is not TRUE, then its columns.
+fn of_program(interpreter: &mut Interpreter, program: &Program, record: &Record<'_>) -> Judgement {
     for condition in &program.filter {
         let text = || condition.sql(&program.input).to_string();
         match interpreter.holds(condition, record) {
             Ok(Some(true)) => {}
-            Ok(other) => return Fate::Filtered { condition: text(), is_null: other.is_none() },
-            Err(error) => return Fate::RowError { expression: text(), error: error.to_string() },
+            Ok(other) => return Judgement::Filtered { condition: text(), is_null: other.is_none() },
+            Err(error) => return Judgement::RowError { expression: text(), error: error.to_string() },
         }
     }
     match interpreter.project(program, record, &mut RecordBuilder::new(&program.output)) {
-        Ok(()) => Fate::Meets,
+        Ok(()) => Judgement::Meets,
         Err(error) => {
             let expression = column_of(interpreter, program, record, &error);
-            Fate::RowError { expression, error: error.to_string() }
+            Judgement::RowError { expression, error: error.to_string() }
         }
     }
 }
@@ -158,24 +158,24 @@ fn column_of(interpreter: &mut Interpreter, program: &Program, record: &Record<'
 mod tests {
     use super::*;
 
-    fn fate(sql: &str, schema: &str, set: impl Fn(&mut RecordBuilder)) -> Fate {
+    fn judgement(sql: &str, schema: &str, set: impl Fn(&mut RecordBuilder)) -> Judgement {
         let format = Format::parse_schema(schema).unwrap();
         let mut row = RecordBuilder::new(&format);
         set(&mut row);
         let bytes = row.finish().unwrap().to_vec();
         let others = BTreeMap::from([("w".to_owned(), Format::parse_schema("origin string\nat timestamp").unwrap())]);
         let mut judge = Judge::new(sql, "a", others).map_err(|failure| failure.text()).unwrap();
-        judge.fate(&Record::check(&format, &bytes).unwrap())
+        judge.judgement(&Record::check(&format, &bytes).unwrap())
     }
 
-    fn filtered(condition: &str, is_null: bool) -> Fate {
-        Fate::Filtered { condition: condition.to_owned(), is_null }
+    fn filtered(condition: &str, is_null: bool) -> Judgement {
+        Judgement::Filtered { condition: condition.to_owned(), is_null }
     }
 
     #[test]
     fn the_first_condition_that_is_not_true_is_named() {
         let of = |x: i64, y: Option<i64>| {
-            fate("SELECT x FROM a WHERE x > 1 AND y < 5 AND x < 9", "x i64\ny i64 null", |row| {
+            judgement("SELECT x FROM a WHERE x > 1 AND y < 5 AND x < 9", "x i64\ny i64 null", |row| {
                 row.set_i64(0, x).unwrap();
                 y.iter().for_each(|y| row.set_i64(1, *y).unwrap());
             })
@@ -184,39 +184,43 @@ mod tests {
         assert_eq!(of(2, None), filtered("y < 5", true));
         assert_eq!(of(2, Some(7)), filtered("y < 5", false));
         assert_eq!(of(9, Some(1)), filtered("x < 9", false));
-        assert_eq!(of(3, Some(1)), Fate::Meets);
+        assert_eq!(of(3, Some(1)), Judgement::Meets);
     }
 
     #[test]
     fn an_expression_that_fails_is_named() {
-        let of = |sql: &str| fate(sql, "x i64", |row| row.set_i64(0, 0).unwrap());
-        let Fate::RowError { expression, error } = of("SELECT x, 7 / x AS part FROM a") else { panic!("a row error") };
+        let of = |sql: &str| judgement(sql, "x i64", |row| row.set_i64(0, 0).unwrap());
+        let Judgement::RowError { expression, error } = of("SELECT x, 7 / x AS part FROM a") else {
+            panic!("a row error")
+        };
         assert!(expression == "7 / x" && error.contains("division by zero"), "{expression}: {error}");
-        let Fate::RowError { expression, .. } = of("SELECT x FROM a WHERE 1 / x > 2") else { panic!("a row error") };
+        let Judgement::RowError { expression, .. } = of("SELECT x FROM a WHERE 1 / x > 2") else {
+            panic!("a row error")
+        };
         assert_eq!(expression, "1 / x > 2");
     }
 
     #[test]
     fn records_of_queries_with_state_are_taken_or_filtered() {
         let of = |sql: &str, text: &str| {
-            fate(sql, "origin string\nat timestamp", |row| {
+            judgement(sql, "origin string\nat timestamp", |row| {
                 row.set_text(0, text).unwrap();
                 row.set_timestamp(1, 0).unwrap();
             })
         };
         let grouped = "SELECT origin, count(*) FROM a WHERE origin <> 'JFK' GROUP BY origin";
-        assert_eq!(of(grouped, "LGA"), Fate::Taken);
+        assert_eq!(of(grouped, "LGA"), Judgement::Taken);
         assert_eq!(of(grouped, "JFK"), filtered("origin <> 'JFK'", false));
         let joined =
             "SELECT a.origin FROM a JOIN w ON a.origin = w.origin AND w.at BETWEEN a.at - INTERVAL '1' HOUR AND a.at";
-        assert_eq!(of(joined, "JFK"), Fate::Taken);
+        assert_eq!(of(joined, "JFK"), Judgement::Taken);
     }
 
     #[test]
     fn another_stream_and_unknown_columns_are_said() {
         let failure = Judge::new("SELECT * FROM b", "a", BTreeMap::new()).err().unwrap();
         assert!(failure.text().contains("does not read `a`"), "{}", failure.text());
-        let fate = fate("SELECT y FROM a", "x i64", |row| row.set_i64(0, 0).unwrap());
-        assert!(matches!(&fate, Fate::Unknown(why) if why.contains("y")), "{fate:?}");
+        let judgement = judgement("SELECT y FROM a", "x i64", |row| row.set_i64(0, 0).unwrap());
+        assert!(matches!(&judgement, Judgement::Unknown(why) if why.contains("y")), "{judgement:?}");
     }
 }
