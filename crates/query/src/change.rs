@@ -64,7 +64,11 @@ impl Select {
     /// # Errors
     /// It has other columns; with the place of the first.
     pub fn check_columns(&self, program: &SnapshotProgram, before: &SnapshotProgram) -> Result<(), QueryError> {
-        let (now, was) = (program.output(), before.output());
+        // With DELTA the rows are compared, which say what may be null.
+        let rows = |of: &SnapshotProgram| {
+            of.deltas.as_ref().map_or_else(|| of.output().clone(), |deltas| deltas.rows.output.clone())
+        };
+        let (now, was) = (&rows(program), &rows(before));
         let hint = format!("have the columns ({}) with these types (CAST gives another), {ANEW}", columns_of(was));
         if now.id() != was.id() {
             let alike = |(now, was): &(&Field, &Field)| text_of(now) == text_of(was);

@@ -203,6 +203,10 @@ fn a_query_that_cannot_take_the_place_of_another_is_refused_at_its_place() {
         ("SELECT k FROM s".to_owned(), "SELECT v, w FROM s WHERE v > 3".to_owned()),
         ("SELECT k FROM s ON SLOW SAMPLE 3".to_owned(), "SELECT v FROM s  on slow sample 3".to_owned()),
         (follows("k, v", ""), follows("k, v + 1 AS v", "WHERE w = 3")),
+        (
+            follows("k, w", "").replace("CHANGES", "CHANGES DELTA"),
+            follows("k, w + 1 AS w", "").replace("CHANGES", "CHANGES DELTA"),
+        ),
         (follows("v, k, w", "ORDER BY v LIMIT 3"), follows("v, k, w", "WHERE v > 1 ORDER BY w DESC LIMIT 10")),
         (
             follows("*", "").replace("CHANGES", "CHANGES DELTA"),
@@ -212,6 +216,8 @@ fn a_query_that_cannot_take_the_place_of_another_is_refused_at_its_place() {
         changed(&before, &sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
     let state = follows("k, v", "");
+    let deltas = |list: &str| follows(list, "").replace("CHANGES", "CHANGES DELTA");
+    let of_deltas = deltas("k, w");
     for (before, sql, at, message) in [
         ("SELECT k FROM s", "SELECT k FROM other".to_owned(), Some((1, 15)), "the subscription is one to stream `s`"),
         ("SELECT k FROM s", state.clone(), Some((1, 20)), "the query before is one without SNAPSHOT"),
@@ -220,6 +226,12 @@ fn a_query_that_cannot_take_the_place_of_another_is_refused_at_its_place() {
         ("SELECT k FROM s", "SELECT k FROM s ON SLOW SAMPLE 3".to_owned(), Some((1, 17)), "the clause ON SLOW stays"),
         ("SELECT k FROM s MAX RATE 3 PER SECOND", "SELECT k FROM s".to_owned(), None, "the clause MAX RATE stays"),
         (&state, follows("k, w AS v", ""), Some((1, 11)), "a query with SNAPSHOT THEN CHANGES keeps its columns"),
+        (
+            &of_deltas,
+            deltas("k, coalesce(w, 0) AS w"),
+            Some((1, 11)),
+            "a query with SNAPSHOT THEN CHANGES keeps its columns",
+        ),
         (&state, follows("k", ""), Some((1, 8)), "a query with SNAPSHOT THEN CHANGES keeps its columns"),
         (&state, follows("k || 'x' AS k, v", ""), Some((1, 8)), "a column of the stream's key"),
     ] {

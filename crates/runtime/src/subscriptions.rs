@@ -441,9 +441,10 @@ impl Subscription {
         self.elsewhere.as_ref().map_or(0, |elsewhere| elsewhere.gauges().row_errors.get())
     }
 
-    /// Records for which its query's condition did not hold, if it has one.
+    /// Records for which its query's condition did not hold, if it has one or had one.
     pub(crate) fn left_out(&self) -> Option<u64> {
-        self.entries.iter().any(|entry| entry.filters).then(|| self.gauges.filtered.get())
+        let filtered = self.gauges.filtered.get();
+        (filtered > 0 || self.entries.iter().any(|entry| entry.filters)).then_some(filtered)
     }
 
     /// All that it has lost.

@@ -287,9 +287,11 @@ impl Context {
         self.graph.exchange_query(key, instances, wanted);
         self.graph.keep_former_use(key, former);
         self.update_reducers(key);
+        // The last one that is sent is the format of records to come: the newest, if any is sent.
         let last = outputs.len().saturating_sub(1);
+        let is_any_new = outputs.iter().any(|output| !known.contains(&output.id()));
         for (place, output) in outputs.iter().enumerate() {
-            let is_newest = place == last && known.last() != Some(&output.id());
+            let is_newest = place == last && (is_any_new || known.last() != Some(&output.id()));
             if is_newest || !known.contains(&output.id()) {
                 let notice = Notice::Format { subscription: number, format: output.describe() };
                 self.send_control(peer, &notice.into());
