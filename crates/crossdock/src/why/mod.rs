@@ -317,7 +317,7 @@ impl JudgementCounts {
         let policy =
             if now.max_rate.is_empty() { now.overflow.clone() } else { format!("{}, {}", now.overflow, now.max_rate) };
         format!(
-            "{since} the subscription (policy: {policy}) did not get {}: it cannot be known whether these are among them; the others \
+            "{since} the subscription (policy: {policy}) did not get: {}; it cannot be known whether these are among them; the others \
              are sent or in flight",
             left_out.join(", ")
         )
@@ -375,7 +375,10 @@ mod tests {
         assert!(met.conclusion(true, &before, Some(&before)).contains("nothing was left out"));
         let now = with(7, &[("slow", 1), ("no format", 3)]);
         let said = met.conclusion(true, &before, Some(&now));
-        assert!(said.contains("(conflate by (key)) did not get 2 conflated, 3 dropped (no format):"), "{said}");
+        assert!(
+            said.contains("(policy: conflate by (key)) did not get: 2 conflated, 3 dropped (no format);"),
+            "{said}"
+        );
         assert!(met.conclusion(false, &before, Some(&now)).contains("7 conflated, 1 dropped (slow), 3 dropped"));
         assert!(met.conclusion(true, &before, None).contains("has ended"));
         let filtered = JudgementCounts { filtered: 2, ..JudgementCounts::default() };
