@@ -162,14 +162,16 @@ impl Client {
             let id = inner.link.request_id();
             let request = request(&mut inner, id);
             inner.link.ask(request);
+            inner.link.set_asking(true);
             (id, inner.link.session())
         };
         let answer = self.wait(None, |inner| match inner.link.answer(id) {
             Some(answer) => Some(answer),
             None if !inner.link.is_up() || inner.link.session() != session => Some(Err(inner.link.lost())),
             None => None,
-        })?;
-        let answer = answer.ok_or_else(|| Error::Malformed("the answer is missing".to_owned()))??;
+        });
+        self.shared.lock().link.set_asking(false);
+        let answer = answer?.ok_or_else(|| Error::Malformed("the answer is missing".to_owned()))??;
         Ok((answer, session))
     }
 

@@ -104,6 +104,8 @@ pub(crate) struct Link {
     pub(crate) most_record_bytes: usize,
     next_id: u32,
     answers: Vec<(u32, Result<Answer, Error>)>,
+    /// The threads that wait for an answer, and take nothing out meanwhile: notices in front of it do not hold it back then.
+    asking: u32,
     /// A control message, and a record or mailbox message, with pieces that have arrived.
     joining_control: Joiner<Vec<u8>>,
     joining_data: Joiner<Vec<u8>>,
@@ -161,6 +163,7 @@ impl Link {
             most_record_bytes: MAX_MESSAGE_BYTES,
             next_id: 1,
             answers: Vec::new(),
+            asking: 0,
             joining_control: Joiner::default(),
             joining_data: Joiner::default(),
             inbox: VecDeque::new(),
@@ -397,6 +400,17 @@ impl Link {
         Some(self.answers.swap_remove(at).1)
     }
 
+    /// A thread waits for an answer from now on, or no longer. The daemon may send notices meanwhile however many wait: the answer
+    /// may be behind them.
+    pub(crate) fn set_asking(&mut self, is_asking: bool) {
+        if is_asking {
+            self.asking += 1;
+            self.carrier.control_consumed();
+        } else {
+            self.asking = self.asking.saturating_sub(1);
+        }
+    }
+
     /// Sends a unit in the session that stands, before what waits and need not precede it.
     pub(crate) fn enqueue(&mut self, unit: Outgoing) {
         let position = unit.class().position(self.backlog.iter().map(Waiting::class));
@@ -483,7 +497,7 @@ impl Link {
 
     /// Takes what has arrived.
     pub(crate) fn receive(&mut self) {
-        let waits_there = self.is_polled() && self.inbox.len() >= INBOX;
+        let waits_there = self.is_polled() && self.inbox.len() >= INBOX && self.asking == 0;
         if self.is_heard() && !waits_there {
             let now_ns = self.now_ns();
             self.carry(|carrier, idler, heard| carrier.receive(now_ns, idler, heard));
@@ -588,7 +602,7 @@ impl Link {
             self.joining_control = joining;
         }
         // An answer is taken at once, however much waits for the application.
-        if self.inbox.iter().filter(|incoming| !incoming.is_data()).count() < MAX_NOTICES {
+        if self.asking > 0 || self.inbox.iter().filter(|incoming| !incoming.is_data()).count() < MAX_NOTICES {
             self.carrier.control_consumed();
         }
         Ok(())
