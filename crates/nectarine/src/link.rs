@@ -400,8 +400,7 @@ impl Link {
         Some(self.answers.swap_remove(at).1)
     }
 
-    /// A thread waits for an answer from now on, or no longer. The daemon may send notices meanwhile however many wait: the answer
-    /// may be behind them.
+    /// A thread waits for an answer from now on, or no longer: that may be behind notices, however many wait.
     pub(crate) fn set_asking(&mut self, is_asking: bool) {
         if is_asking {
             self.asking += 1;
