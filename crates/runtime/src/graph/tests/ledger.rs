@@ -209,6 +209,36 @@ impl Scene {
         self.add_reducers(key);
     }
 
+    /// Steps by chance, from a first subscription on, until all has settled. `change` is done to a subscription now and then.
+    fn run(&mut self, (query, clause): (usize, usize), change: fn(&mut Scene, usize)) {
+        for step in 0..300 {
+            match self.rng.u8(0..12) {
+                _ if step == 0 => self.subscribe(query, clause),
+                0 if self.subscribed.len() < 5 => {
+                    let (query, clause) = (self.rng.usize(0..QUERIES.len()), self.rng.usize(0..CLAUSES.len()));
+                    self.subscribe(query, clause);
+                }
+                1..5 => self.publish(),
+                5..7 => {
+                    let key = self.rng.usize(0..self.subscribed.len());
+                    self.readers.full[key] = !self.readers.full[key];
+                    self.graph.wake_session(key);
+                }
+                7 => self.now_ns += self.rng.u64(0..SECOND / 4),
+                8 => {
+                    let key = self.rng.usize(0..self.subscribed.len());
+                    change(self, key);
+                }
+                _ => {
+                    let steps = self.rng.usize(1..20);
+                    self.turn(steps);
+                }
+            }
+            self.check();
+        }
+        self.settle();
+    }
+
     fn publish(&mut self) {
         if self.is_blocked {
             return;
@@ -342,32 +372,7 @@ fn every_record_of_a_slow_subscriber_is_accounted_for_at_every_step() {
     crossdock_sim::check("every_record_of_a_slow_subscriber_is_accounted_for_at_every_step", 200, |seed| {
         let mut scene = Scene::new(seed);
         let began_ns = scene.now_ns;
-        for step in 0..300 {
-            match scene.rng.u8(0..12) {
-                _ if step == 0 => scene.subscribe(0, 3),
-                0 if scene.subscribed.len() < 5 => {
-                    let (query, clause) = (scene.rng.usize(0..QUERIES.len()), scene.rng.usize(0..CLAUSES.len()));
-                    scene.subscribe(query, clause);
-                }
-                1..5 => scene.publish(),
-                5..7 => {
-                    let key = scene.rng.usize(0..scene.subscribed.len());
-                    scene.readers.full[key] = !scene.readers.full[key];
-                    scene.graph.wake_session(key);
-                }
-                7 => scene.now_ns += scene.rng.u64(0..SECOND / 4),
-                8 => {
-                    let key = scene.rng.usize(0..scene.subscribed.len());
-                    scene.swap(key);
-                }
-                _ => {
-                    let steps = scene.rng.usize(1..20);
-                    scene.turn(steps);
-                }
-            }
-            scene.check();
-        }
-        scene.settle();
+        scene.run((0, 3), Scene::swap);
         assert!(!scene.is_held_for_nothing());
         within_rate(&scene, began_ns);
         scene.check_outcome();
@@ -385,32 +390,7 @@ fn every_record_of_a_slow_subscriber_is_accounted_for_at_every_step() {
 fn every_record_is_accounted_for_once_while_queries_change() {
     crossdock_sim::check("every_record_is_accounted_for_once_while_queries_change", 200, |seed| {
         let mut scene = Scene::new(seed);
-        for step in 0..300 {
-            match scene.rng.u8(0..12) {
-                _ if step == 0 => scene.subscribe(1, 0),
-                0 if scene.subscribed.len() < 5 => {
-                    let (query, clause) = (scene.rng.usize(0..QUERIES.len()), scene.rng.usize(0..CLAUSES.len()));
-                    scene.subscribe(query, clause);
-                }
-                1..5 => scene.publish(),
-                5..7 => {
-                    let key = scene.rng.usize(0..scene.subscribed.len());
-                    scene.readers.full[key] = !scene.readers.full[key];
-                    scene.graph.wake_session(key);
-                }
-                7 => scene.now_ns += scene.rng.u64(0..SECOND / 4),
-                8 => {
-                    let key = scene.rng.usize(0..scene.subscribed.len());
-                    scene.exchange(key);
-                }
-                _ => {
-                    let steps = scene.rng.usize(1..20);
-                    scene.turn(steps);
-                }
-            }
-            scene.check();
-        }
-        scene.settle();
+        scene.run((1, 0), Scene::exchange);
         scene.check();
         for (key, of) in scene.subscribed.iter().enumerate().filter(|(_, of)| of.clause < 2) {
             let numbers: Vec<u64> = scene.readers.came[key].iter().map(|(number, _)| *number).collect();
