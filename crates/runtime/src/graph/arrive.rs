@@ -50,7 +50,10 @@ impl Graph {
 
     /// Whether all that came of a stream here has crossed to the other contexts that read it.
     pub(crate) fn has_crossed(&mut self, stream: u32) -> bool {
-        self.port_mut(stream).is_none_or(|port| port.held.is_empty() && port.edges.iter_mut().all(Sender::is_empty))
+        // Which streams the edges that have ended were of is not known any more.
+        let has_left = self.leaving.is_empty();
+        let mut port = self.port_mut(stream);
+        has_left && port.as_mut().is_none_or(|port| port.held.is_empty() && port.edges.iter_mut().all(Sender::is_empty))
     }
 
     /// A stream has more publishers here than before.

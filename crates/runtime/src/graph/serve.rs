@@ -196,10 +196,10 @@ impl Graph {
         std::mem::take(&mut self.turned)
     }
 
-    /// Whether nothing is done here.
+    /// Whether nothing is done here, and nothing has to leave.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.here.is_empty() && self.ports_used == 0
+        self.here.is_empty() && self.ports_used == 0 && self.leaving.is_empty()
     }
 
     /// Whether a node anywhere reads a stream.
@@ -453,7 +453,17 @@ impl Graph {
     /// doorbell.
     pub(crate) fn is_full(&mut self) -> bool {
         let waits = !self.leaving.is_empty() || self.is_short || self.is_stalled || !self.listed.is_empty();
-        waits || (0..self.waiting.len()).any(|at| self.waiting.get(at).copied().is_some_and(|s| self.lacks_edge(s)))
+        waits || (0..self.waiting.len()).any(|at| self.waiting.get(at).copied().is_some_and(|s| self.awaits_edge(s)))
+    }
+
+    /// Whether a stream waits until another context has taken more of what was put into its edge.
+    fn awaits_edge(&mut self, stream: u32) -> bool {
+        let half = (self.limit / 2).max(1);
+        let Some(port) = self.port_mut(stream) else { return false };
+        let is_blocked = port.is_blocked;
+        port.edges
+            .iter_mut()
+            .any(|edge| !edge.has_room() || (is_blocked && edge.overflow.blocks() && edge.room() < half))
     }
 
     /// Wakes the contexts into whose rings something was put.

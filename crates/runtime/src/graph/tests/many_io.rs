@@ -195,9 +195,10 @@ impl Contexts {
         )
     }
 
-    /// A publisher puts some records in, if it has credit.
+    /// A publisher puts some records in, if it has credit: it may have some still that it got before it was held back.
     fn offer(&mut self, stream: u32, at: usize) {
-        if self.blocked.get(&(stream, at)).copied().unwrap_or_default() {
+        let is_blocked = self.blocked.get(&(stream, at)).copied().unwrap_or_default();
+        if is_blocked && self.rng.u8(0..4) > 0 {
             return;
         }
         let Some(mut buffer) = self.pool.alloc(512) else { return };
@@ -232,7 +233,9 @@ impl Contexts {
         let (graph, ws) = &mut self.graphs[at];
         let changed = graph.take_orders(ws);
         let before = graph.gauges.records_in.get();
-        let more = graph.serve(if self.rng.bool() { 1 } else { 5_000 }, 0, ws);
+        // As an I/O context does, which leaves a graph alone that has nothing to do.
+        let is_left_alone = graph.is_empty() && !changed && !graph.has_turned();
+        let more = !is_left_alone && graph.serve(if self.rng.bool() { 1 } else { 5_000 }, 0, ws);
         let mut worked = more || changed || graph.is_changing() || graph.gauges.records_in.get() != before;
         worked |= !std::mem::take(&mut graph.arrived).is_empty();
         self.taken.of.iter().filter(|(_, got)| got.at == at).for_each(|(key, _)| graph.wake_session(*key));
@@ -575,6 +578,43 @@ fn the_memory_of_a_batch_that_crosses_comes_back_for_the_next() {
     }
     let got = &world.taken.of[&0];
     assert_eq!((got.wrong, got.next[&0]), (0, world.next[&(0, 0)]));
+}
+
+/// One context works for a number of turns while a change is made; the others are at work.
+struct Only<'a>(&'a mut Contexts, usize, u32);
+
+impl Waiting for Only<'_> {
+    fn begin(&mut self) {}
+
+    fn wait(&mut self) -> bool {
+        self.0.turn(self.1);
+        self.2 -= 1;
+        self.2 > 0
+    }
+
+    fn is_at_work(&self, at: ContextIndex) -> bool {
+        usize::from(at.0) != self.1
+    }
+}
+
+#[test]
+fn records_leave_a_context_at_which_nothing_else_is_left() {
+    let (mut world, mut overlay) = Contexts::new(2, 0);
+    world.publish(&mut overlay, 0, 1);
+    world.subscribe(&mut overlay, (0, 0), 0);
+    world.settle();
+    // More than the edge takes, while the other context does not come to it.
+    (0..20).for_each(|_| world.offer(0, 1));
+    assert!(!world.graphs[1].0.has_crossed(0));
+    world.end((0, 1));
+    let edit = Edit::Publish { stream: 0, at: ContextIndex(1), is_published: false };
+    let changed = overlay.change(vec![edit], &mut Only(&mut world, 1, 50)).unwrap();
+    assert!(changed.unfinished.is_some() && !world.graphs[1].0.has_crossed(0));
+    world.settle();
+    assert_eq!(overlay.resume().len(), 1);
+    assert!(world.graphs[1].0.has_crossed(0));
+    check(&world, 0);
+    assert_eq!((world.taken.of[&0].ends, world.taken.of[&0].left), (1, Some(0)));
 }
 
 #[test]
