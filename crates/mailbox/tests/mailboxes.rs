@@ -266,7 +266,7 @@ fn a_full_mailbox_holds_its_writer_up_until_a_message_is_ended() {
             put.copy_from_slice(&written.to_le_bytes());
             writer.end_put(put).unwrap();
             written += 1;
-            assert!(written <= 4 + 64, "nothing holds it up");
+            assert!(written <= 4 + 64, "nothing delays it");
             daemon.ask(|_| ());
         }
         assert!(written >= 4, "{implementation:?}: {written}");

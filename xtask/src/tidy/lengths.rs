@@ -3,7 +3,7 @@
 use super::Finding;
 use super::allowed::{self, Allowance};
 use super::tokens;
-use super::tree::{ALLOWED, RustFile, Tree};
+use super::tree::{ALLOWED, RustFile, Text, Tree};
 
 /// The greatest number of lines of a file, tests included.
 const FILE_LINES: usize = 800;
@@ -11,11 +11,23 @@ const FILE_LINES: usize = 800;
 /// The greatest number of lines of a function, from `fn` to its closing brace.
 const FUNCTION_LINES: usize = 70;
 
+/// The page that a newcomer reads first, and the number of lines that it stays under: the rest is in `docs/`.
+const FIRST_PAGE: (&str, usize) = ("README.md", 300);
+
 /// The functions and files that are too long, and the allowances in vain.
 pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     let (allowances, mut findings) = allowed::read(&tree.allowed);
     findings.extend(over(&tree.sources, &allowances));
+    findings.extend(tree.pages.iter().filter_map(long_first_page));
     Ok(findings)
+}
+
+fn long_first_page(page: &Text) -> Option<Finding> {
+    let (path, most) = FIRST_PAGE;
+    let lines = page.text.lines().count();
+    let is_long = page.path == path && lines >= most;
+    let what = format!("the page has {lines} lines, not under {most}");
+    is_long.then(|| Finding::new(path, most, what, "move a part of it to docs/"))
 }
 
 /// Something longer than the rule.
@@ -73,6 +85,14 @@ fn of_source(source: &RustFile) -> Vec<Long> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_page_stays_short() {
+        let page = |path: &str, lines: usize| Text { path: path.into(), text: "a\n".repeat(lines) };
+        assert!(long_first_page(&page("README.md", 299)).is_none());
+        assert!(long_first_page(&page("README.md", 300)).is_some());
+        assert!(long_first_page(&page("docs/sql.md", 300)).is_none());
+    }
 
     fn source(lines: usize) -> RustFile {
         let body = "    a();\n".repeat(lines - 2);

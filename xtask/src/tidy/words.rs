@@ -29,8 +29,10 @@ use Match::{Defined, Flag, Words};
 /// Not in it are words that the field needs in another sense: `late`, `parked`, `hold` and `held` (a late record, what a
 /// buffer holds), `measure` for `weigh` as a noun, `behind` and `apart` as places, `Second` as a unit of time, `ask` and
 /// `way` outside of names, `give way` as a verb.
-const REPLACED: [(&str, Match, &str); 99] = [
+const REPLACED: [(&str, Match, &str); 106] = [
     ("who asked", Words, "the noun: the caller, the client"),
+    ("who ask", Words, "the noun: the callers, the requests"),
+    ("who asks", Words, "the noun: the caller, the request"),
     ("who is", Words, "the noun: the caller, the client"),
     ("who are", Words, "the noun: the callers, the clients"),
     ("who has", Words, "the noun: the caller, the client"),
@@ -77,8 +79,13 @@ const REPLACED: [(&str, Match, &str); 99] = [
     ("standby", Words, "planner"),
     ("straggle", Words, "draining"),
     ("straggler", Words, "draining"),
+    ("stragglers", Words, "draining, the latest"),
+    ("thins", Words, "samples, sheds"),
     ("hold up", Words, "delay, block"),
     ("holds up", Words, "delays, blocks"),
+    ("holds it up", Words, "delays, blocks"),
+    ("holds nobody up", Words, "delays nobody"),
+    ("hold others up", Words, "delay, block"),
     ("held up", Words, "delayed, waiting for credit"),
     ("workshop", Words, "`HandlerCompiler`"),
     ("weigh", Words, "measure"),

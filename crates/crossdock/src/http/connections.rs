@@ -1,5 +1,5 @@
 //! The connections of one listener: bounded for each peer and together, so that nobody shuts others out. A connection whose
-//! client says nothing gives way to a new one.
+//! client says nothing, or only follows events, gives way to a new one.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -104,7 +104,12 @@ where
     let _ = http.serve_connection(TokioIo::new(io), service).await;
 }
 
-/// Answers one request. The connection is at work from the request's end to the answer's.
+/// In the extensions of an answer that ends with its client only.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Endless;
+
+/// Answers one request. The connection is at work from the request's end to the answer's, or to the beginning of one that is
+/// [`Endless`].
 async fn answer(
     request: Request<Incoming>,
     routes: Router,
@@ -118,6 +123,9 @@ async fn answer(
     };
     let work = Work::begin(place);
     let response = TowerToHyperService::new(routes).call(Request::from_parts(parts, Body::from(body))).await?;
+    if response.extensions().get::<Endless>().is_some() {
+        return Ok(response);
+    }
     let whole = move |body: Body| {
         Body::new(body.map_frame(move |frame| {
             // It lasts as long as the answer.
@@ -238,6 +246,10 @@ impl Drop for Work {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::Extension;
+    use axum::response::IntoResponse;
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     fn user(number: u32) -> Peer {
         Peer::User(Some(number))
@@ -293,6 +305,26 @@ mod tests {
         drop(work.pop());
         assert!(connections.take(user(1)).is_some());
         assert_eq!(count(&connections, user(1)), MOST_OF_PEER - 1, "the new place was given back");
+    }
+
+    #[tokio::test]
+    async fn clients_that_follow_events_give_way_to_one_that_asks() {
+        let endless = || async { Extension(Endless).into_response() };
+        let routes = Router::new().route("/", get(endless)).route("/other", get(|| async { "answered" }));
+        let connections = Arc::new(Connections::default());
+        let mut clients = Vec::new();
+        for path in std::iter::repeat_n("/", MOST_OF_PEER).chain(["/other"]) {
+            let (io, mut client) = UnixStream::pair().unwrap();
+            let place = Arc::new(connections.take(user(1)).expect("one that follows gives way"));
+            let task = tokio::spawn(converse(io, routes.clone(), Arc::clone(&place)));
+            place.set_task(task.abort_handle());
+            client.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
+            let mut answered = [0; 4096];
+            let count = client.read(&mut answered).await.unwrap();
+            assert!(answered[..count].starts_with(b"HTTP/1.1 200 "), "{path}");
+            clients.push(client);
+        }
+        assert_eq!(count(&connections, user(1)), MOST_OF_PEER);
     }
 
     #[test]

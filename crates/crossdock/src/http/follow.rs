@@ -5,12 +5,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use crossdock_runtime::ContextHandle;
 use hyper::body::Frame;
 use tokio::sync::mpsc::{Receiver, channel};
+
+use super::connections::Endless;
 
 /// How often it is looked whether something has happened, while somebody follows.
 const LOOK: Duration = Duration::from_millis(200);
@@ -42,7 +45,7 @@ pub(super) fn follow(context: ContextHandle, mut after: u64) -> Response {
         }
     };
     tokio::spawn(look);
-    ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::new(Lines(lines))).into_response()
+    (Extension(Endless), [(header::CONTENT_TYPE, "application/x-ndjson")], Body::new(Lines(lines))).into_response()
 }
 
 /// A body of what comes out of a queue.

@@ -16,7 +16,7 @@ const LATEST: i64 = i64::MAX - 100 * 86_400 * SECOND;
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
     pub(crate) case: Case,
-    /// By how much rows may be older than the newest before them, but for [stragglers](Events::rows), in seconds. 0: in order.
+    /// By how much rows may be older than the newest before them, but for [the latest](Events::rows), in seconds. 0: in order.
     pub(crate) disorder_s: i64,
     /// No nulls and no extremes among the times and the whole numbers, and in order.
     pub(crate) is_tame: bool,

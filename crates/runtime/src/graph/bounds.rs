@@ -6,6 +6,7 @@
 //! being made and delivered, and comes back as soon as a run ends.
 
 use crossdock_mailbox::{Batch, PoolConfig};
+use crossdock_query::MAX_STATE_BYTES;
 use crossdock_transport::{HEADER_BYTES, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES};
 
 /// Most bytes of records in one batch that a node makes: the capacity of a packet. A longer record is a batch alone.
@@ -24,6 +25,12 @@ const LEAST_SESSION_QUEUE: usize = 2;
 /// Large buffers that must be free before a batch is begun: its results may be many times as long. At most an eighth of
 /// all are kept for that.
 const SPARE_BUFFERS: usize = 16;
+/// Batches that one run may make at most, so that its output does not take all buffers.
+pub(crate) const MOST_MADE: usize = 16;
+/// Most bytes of output that wait in a node for buffers: a handler whose output does not end must not take all memory.
+pub(crate) const MAX_SPILL_BYTES: usize = 16 << 20;
+/// The same of a query with state: the end of one window may make all of it due at once.
+pub(crate) const MAX_STATE_SPILL_BYTES: usize = MAX_STATE_BYTES;
 /// Queues are counted as at least this number, and as a power of two, so that their shares change rarely.
 const LEAST_QUEUES: usize = 4;
 
@@ -118,6 +125,22 @@ pub(crate) fn session_batches(incoming: usize, own: usize) -> usize {
 /// converts for sessions is a stream of its own here.
 pub(crate) fn session_limit(batches: usize, streams: usize, most: usize) -> usize {
     (batches / streams.max(1)).min(most).max(LEAST_SESSION_QUEUE)
+}
+
+/// Large buffers that must be free before data of sessions is taken in, of `large` that an I/O context has. A packet ahead of
+/// a hole is kept only while twice as many are, so that it leaves some to the packets that fill the hole.
+pub(crate) fn needed_buffers(subscriptions: usize, large: usize) -> usize {
+    (SPARE_BUFFERS + 2 * subscriptions).min(large / 4)
+}
+
+/// Large buffers, of `large` that an I/O context has, that packets to sessions leave free: acks arrive in them.
+pub(crate) fn ack_buffers(large: usize) -> usize {
+    (SPARE_BUFFERS / 2).min(large / 16)
+}
+
+/// The same for messages of mailboxes to their readers in sessions.
+pub(crate) fn message_buffers(large: usize) -> usize {
+    SPARE_BUFFERS.min(large / 4)
 }
 
 /// Large buffers, of `large` that a context has, that must be free before a batch is begun.

@@ -1,8 +1,8 @@
 //! Packs the records that a node makes into batches, in buffers of its context's pool.
 
-use crate::graph::bounds::PIECE_BYTES;
+use crate::graph::bounds::{MAX_SPILL_BYTES, PIECE_BYTES};
 use crate::graph::edge::Queued;
-use crate::graph::spill::{MAX_SPILL_BYTES, Spill};
+use crate::graph::spill::Spill;
 use crossdock_engine::Sink;
 use crossdock_mailbox::{Batch, Buffer, BufferMut, Pool, Selection, Slice, Span};
 use crossdock_transport::MAX_MESSAGE_BYTES;

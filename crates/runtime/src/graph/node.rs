@@ -45,13 +45,13 @@ impl RunTime {
 /// The entry for one format, of one stream or of any.
 pub(crate) struct Instance {
     /// The stream whose records it takes, by number; `None`: those of any that the node reads.
-    pub(crate) stream: Option<u32>,
+    pub(super) stream: Option<u32>,
     /// The format of the records that come in, by id.
-    pub(crate) format: u64,
+    pub(super) format: u64,
     /// The handler with its state; absent where the program does not fit the format, while it runs, and after a fault.
-    pub(crate) handler: Option<Box<dyn Handler>>,
+    pub(super) handler: Option<Box<dyn Handler>>,
     /// The format of the records that it makes, by id.
-    pub(crate) output: u64,
+    pub(super) output: u64,
 }
 
 impl std::fmt::Debug for Instance {
@@ -79,19 +79,19 @@ impl Instance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SchedulingPolicy {
     /// Batches that it may take in a row while others wait.
-    pub(crate) weight: u32,
+    pub(super) weight: u32,
     /// Time that it may take for a record, in ns.
-    pub(crate) budget_ns: u64,
+    pub(super) budget_ns: u64,
     /// How long it may be without progress from record to record, in ns; 0: as long as any.
-    pub(crate) stuck_after_ns: u64,
+    pub(super) stuck_after_ns: u64,
     /// Time that it may take in all, in ns a second; it waits where it has had that.
-    pub(crate) limit_ns_per_s: u64,
+    pub(super) limit_ns_per_s: u64,
     /// While its context is behind, sampling may go down to one record in `max_sampling`.
-    pub(crate) max_sampling: u32,
+    pub(super) max_sampling: u32,
     /// Whether batches that find no room in its queue are dropped.
-    pub(crate) drops: bool,
+    pub(super) drops: bool,
     /// Whether input after a fault waits for a new instance, rather than being dropped.
-    pub(crate) restarts: bool,
+    pub(super) restarts: bool,
 }
 
 impl Default for SchedulingPolicy {
@@ -167,21 +167,21 @@ impl Then {
 /// A change that a node has a part in.
 #[derive(Debug)]
 pub(crate) struct NodeChange {
-    pub(crate) change: u64,
-    pub(crate) then: Then,
+    pub(super) change: u64,
+    pub(super) then: Then,
 }
 
 /// The queue from one stream.
 #[derive(Debug)]
 pub(crate) struct Input {
-    pub(crate) stream: u32,
-    pub(crate) queue: VecDeque<Item>,
+    pub(super) stream: u32,
+    pub(super) queue: VecDeque<Item>,
     /// Records of the first batch that were worked on already.
-    pub(crate) done: usize,
+    pub(super) done: usize,
     /// Nothing is taken from it: its marker was reached, or the change that adds it has not come into effect.
-    pub(crate) is_held: bool,
+    pub(super) is_held: bool,
     /// Whether the marker of the present change is in the queue or was taken out of it.
-    pub(crate) is_marked: bool,
+    pub(super) is_marked: bool,
     /// Whether a long record may be in the queue: one was put in since none was found.
     may_be_long: Cell<bool>,
 }
@@ -311,7 +311,7 @@ pub(crate) enum StateLoss {
 #[derive(Debug, Default)]
 pub(crate) struct SessionEnd {
     /// The subscription's key.
-    pub(crate) key: usize,
+    pub(super) key: usize,
     /// How each format comes to it, where it says which it accepts; of formats that are not here, nothing comes.
     pub(super) takes: Option<Vec<(u64, Take)>>,
     /// The nodes before it: one that converts, and one where records wait for a conversion, if it has them.
@@ -369,43 +369,43 @@ pub(crate) enum Destination {
 /// A node at a context.
 #[derive(Debug)]
 pub(crate) struct Node {
-    pub(crate) id: NodeId,
+    pub(super) id: NodeId,
     /// Its handler, once for each format, or for each of a stream.
-    pub(crate) instances: Vec<Instance>,
+    pub(super) instances: Vec<Instance>,
     /// Which instance has the state, where they share one.
     pub(super) holder: Option<usize>,
     /// When it is to run though nothing comes, and when its context looks for that, in ns of the contexts' clock.
     pub(super) due: Due,
     /// When the next step of a walk over its state may be done, in ns of the contexts' clock; the greatest time without a walk.
     pub(super) walk_ns: u64,
-    pub(crate) destination: Destination,
-    pub(crate) inputs: Vec<Input>,
+    pub(super) destination: Destination,
+    pub(super) inputs: Vec<Input>,
     /// Whether it takes only what is published or made at its own context: it is a replica, and others are at other contexts.
-    pub(crate) reads_own: bool,
-    pub(crate) policy: SchedulingPolicy,
-    pub(crate) condition: Condition,
+    pub(super) reads_own: bool,
+    pub(super) policy: SchedulingPolicy,
+    pub(super) condition: Condition,
     pub(super) turn: Turn,
     /// The change that it waits for the markers of.
-    pub(crate) change: Option<NodeChange>,
-    pub(crate) spill: Spill,
+    pub(super) change: Option<NodeChange>,
+    pub(super) spill: Spill,
     /// Position in the sampling pattern, so that the pattern goes on from batch to batch.
-    pub(crate) sampled_from: u32,
+    pub(super) sampled_from: u32,
     /// When it was last found that it could not be served for a reason other than its context's other work, in ns.
-    pub(crate) stalled_ns: u64,
-    pub(crate) gauges: Arc<NodeGauges>,
+    pub(super) stalled_ns: u64,
+    pub(super) gauges: Arc<NodeGauges>,
     /// Its time for a record, as last measured, in ns.
-    pub(crate) ns_per_record: f32,
+    pub(super) ns_per_record: f32,
     /// Records of the longest run that was measured; 0: what a record takes is not known.
-    pub(crate) measured_records: u64,
+    pub(super) measured_records: u64,
     /// Until when its limit is used up, in ns of the contexts' clock.
-    pub(crate) used_until_ns: u64,
+    pub(super) used_until_ns: u64,
     /// Bytes that it makes of a record, as last seen; more counts at once, less only by and by. Not known before it has
     /// run.
-    pub(crate) out_bytes_per_record: Option<f32>,
+    pub(super) out_bytes_per_record: Option<f32>,
     /// Batches until the next timed one.
-    pub(crate) until_timed: u32,
+    pub(super) until_timed: u32,
     /// Whether the next may take long, since the last measured batch took longer than expected, or none was measured.
-    pub(crate) may_be_long: bool,
+    pub(super) may_be_long: bool,
     /// Which input is served next.
     next_input: usize,
 }

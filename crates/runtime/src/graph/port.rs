@@ -9,16 +9,16 @@ use std::hint::black_box;
 /// The end of an edge by which batches come from another context.
 #[derive(Debug)]
 pub(crate) struct Feed {
-    pub(crate) receiver: Receiver,
+    pub(super) receiver: Receiver,
     /// The context at the other end.
-    pub(crate) from: ContextIndex,
+    pub(super) from: ContextIndex,
     /// The marker that came by it: nothing more is taken from it until the port changes.
-    pub(crate) marker: Option<u64>,
+    pub(super) marker: Option<u64>,
     /// Publishers of the stream at the other end, behind the records that came; not known before the first item has come, or while
     /// it is not known there.
-    pub(crate) publishers: Option<u32>,
+    pub(super) publishers: Option<u32>,
     /// Those among them that were lost so far, as far as that was said.
-    pub(crate) losses: Option<u32>,
+    pub(super) losses: Option<u32>,
 }
 
 impl Feed {
@@ -30,56 +30,56 @@ impl Feed {
 /// A node that reads a stream at a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reader {
-    pub(crate) id: NodeId,
+    pub(super) id: NodeId,
     /// Whether it takes only what is published or made at this context.
-    pub(crate) reads_own: bool,
+    pub(super) reads_own: bool,
 }
 
 /// A stream at a context.
 #[derive(Debug, Default)]
 pub(crate) struct Port {
     /// The stream's number.
-    pub(crate) stream: u32,
+    pub(super) stream: u32,
     /// The nodes here that read it.
-    pub(crate) readers: Vec<Reader>,
+    pub(super) readers: Vec<Reader>,
     /// The nodes of sessions that read it, in the order in which they came. Changes leave them alone.
-    pub(crate) sessions: Vec<NodeId>,
+    pub(super) sessions: Vec<NodeId>,
     /// The nodes that convert records of the stream for some of these.
-    pub(crate) converts: Vec<NodeId>,
+    pub(super) converts: Vec<NodeId>,
     /// To the other contexts where it is read.
-    pub(crate) edges: Vec<Sender>,
+    pub(super) edges: Vec<Sender>,
     /// From the other contexts where it is made.
-    pub(crate) feeds: Vec<Feed>,
+    pub(super) feeds: Vec<Feed>,
     /// Which feed is served next.
-    pub(crate) next_feed: usize,
+    pub(super) next_feed: usize,
     /// Whether what comes of it from elsewhere is for the sessions here too, also while none reads it.
-    pub(crate) is_delivered: bool,
+    pub(super) is_delivered: bool,
     /// Whether nodes make it: of its ends only the last is reported, once.
-    pub(crate) is_made: bool,
+    pub(super) is_made: bool,
     /// Whether its publishers are held back.
-    pub(crate) is_blocked: bool,
+    pub(super) is_blocked: bool,
     /// Batches that sessions here published after the edges had changed and before the readers have: these are for the readers
     /// of afterwards.
-    pub(crate) held: VecDeque<Batch>,
+    pub(super) held: VecDeque<Batch>,
     /// Publishers of the stream at all contexts, when that was last looked at; unknown while not all contexts have said it.
-    pub(crate) publishers: Option<u32>,
+    pub(super) publishers: Option<u32>,
     /// Publishers that have gone without having finished since the port is there, as far as that has come here.
-    pub(crate) losses: u32,
+    pub(super) losses: u32,
     /// Those of them before the stream had no publisher last.
-    pub(crate) losses_before: u32,
+    pub(super) losses_before: u32,
     /// Whether nothing has changed since that could make it another number.
-    pub(crate) is_settled: bool,
+    pub(super) is_settled: bool,
     /// Publishers that have stopped and are not yet reported to sessions.
-    pub(crate) pending_ends: u32,
+    pub(super) pending_ends: u32,
     /// Whether a stream that nodes make has had something to make it of since its last end.
     was_published: bool,
     /// Whether it has had a publisher since the port is there.
-    pub(crate) has_begun: bool,
+    pub(super) has_begun: bool,
     /// Whether the readers have the end in their queues: those that take all of it, and those that take only what is published or
     /// made here.
     have_ended: [bool; 2],
     /// Its next state when all markers of a change have come.
-    pub(crate) next: Option<Box<PortChange>>,
+    pub(super) next: Option<Box<PortChange>>,
 }
 
 impl Port {
@@ -162,32 +162,32 @@ impl Port {
 /// for each other's markers.
 #[derive(Debug, Default)]
 pub(crate) struct PortChange {
-    pub(crate) change: u64,
-    pub(crate) stream: u32,
+    pub(super) change: u64,
+    pub(super) stream: u32,
     /// The node here that makes the stream and takes part in the change: the port changes with it.
-    pub(crate) after: Option<NodeId>,
+    pub(super) after: Option<NodeId>,
     /// The readers from then on.
-    pub(crate) readers: Vec<Reader>,
+    pub(super) readers: Vec<Reader>,
     /// Readers of before that take part: they get a marker.
-    pub(crate) marked_readers: Vec<NodeId>,
+    pub(super) marked_readers: Vec<NodeId>,
     /// New edges.
-    pub(crate) edges: Vec<Sender>,
+    pub(super) edges: Vec<Sender>,
     /// The new policies at edges that stay, where they have no room.
-    pub(crate) overflows: Vec<(ContextIndex, Overflow)>,
+    pub(super) overflows: Vec<(ContextIndex, Overflow)>,
     /// Contexts whose edge gets a marker, and those among them whose edge ends with it.
-    pub(crate) marked_edges: Vec<ContextIndex>,
-    pub(crate) ended_edges: Vec<ContextIndex>,
+    pub(super) marked_edges: Vec<ContextIndex>,
+    pub(super) ended_edges: Vec<ContextIndex>,
     /// New feeds.
-    pub(crate) feeds: Vec<Feed>,
+    pub(super) feeds: Vec<Feed>,
     /// Contexts whose feed brings a marker, and those among them whose feed ends with it.
-    pub(crate) marked_feeds: Vec<ContextIndex>,
-    pub(crate) ended_feeds: Vec<ContextIndex>,
+    pub(super) marked_feeds: Vec<ContextIndex>,
+    pub(super) ended_feeds: Vec<ContextIndex>,
     /// Whether what comes from elsewhere is for the sessions here too, from then on.
-    pub(crate) is_delivered: bool,
+    pub(super) is_delivered: bool,
     /// Whether nodes make it from then on.
-    pub(crate) is_made: bool,
+    pub(super) is_made: bool,
     /// Whether the edges have changed.
-    pub(crate) has_turned: bool,
+    pub(super) has_turned: bool,
 }
 
 impl PortChange {

@@ -3,14 +3,14 @@
 use crate::graph::NodeId;
 use crate::graph::arrive::Origin;
 use crate::graph::at_work::AtWork;
-use crate::graph::bounds::PIECE_BYTES;
+use crate::graph::bounds::{MAX_STATE_SPILL_BYTES, MOST_MADE, PIECE_BYTES};
 use crate::graph::build::{Workspace, longest_made};
 use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::Loss;
 use crate::graph::node::{Condition, Destination, Input, NEWER, Node, RunTime};
 use crate::graph::serve::{Graph, Next};
 use crate::graph::session::{Egress, Sent, SessionRun};
-use crate::graph::spill::{MAX_STATE_SPILL_BYTES, Spill};
+use crate::graph::spill::Spill;
 use crossdock_control::load::HANDING_NS_PER_BATCH;
 use crossdock_device::thread_time_ns;
 use crossdock_engine::{Handler, HandlerCounters, Sink, Verdict};
@@ -37,8 +37,6 @@ const FIRST_RECORDS: usize = 1;
 const GROWTH: usize = 4;
 /// Steps after which the longest one counts for about a third.
 const STEPS: u64 = 16;
-/// Batches that one run may make at most, so that its output does not take all buffers.
-const MOST_MADE: usize = 16;
 /// Records of a run of a handler with state, where it is not known how much it may make of one: what is made beyond the room of its
 /// output is kept, up to a bound.
 const STATE_RECORDS: usize = 64;

@@ -1,11 +1,7 @@
 //! Output of a node that found no buffer.
 
-use crossdock_query::MAX_STATE_BYTES;
+use crate::graph::bounds::MAX_SPILL_BYTES;
 
-/// Most bytes of output that wait in a node for buffers: a handler whose output does not end must not take all memory.
-pub(super) const MAX_SPILL_BYTES: usize = 16 << 20;
-/// The same of a query with state: the end of one window may make all of it due at once.
-pub(super) const MAX_STATE_SPILL_BYTES: usize = MAX_STATE_BYTES;
 /// Bytes of where a record ends.
 const END_BYTES: usize = size_of::<usize>();
 

@@ -109,7 +109,7 @@ impl Graph {
 
     /// Has a node looked at when it is due, and not before `earliest_ns`.
     fn list_due(&mut self, id: NodeId, earliest_ns: u64) {
-        let Some(node) = self.node_mut(id) else { return };
+        let Some(node) = self.present_node_mut(id) else { return };
         let at_ns = node.due.at_ns.max(earliest_ns);
         if node.due.at_ns == u64::MAX || at_ns >= node.due.listed_ns {
             return;
@@ -125,7 +125,7 @@ impl Graph {
 
     /// The stream of an input has ended: what waited for its records is due.
     pub(super) fn end_input(&mut self, id: NodeId, input: usize) {
-        let Some(node) = self.node_mut(id) else { return };
+        let Some(node) = self.present_node_mut(id) else { return };
         let stream = node.inputs.get(input).map(|input| input.stream);
         if stream.is_some_and(|stream| node.end_stream(stream)) {
             self.settle_due(id);
@@ -155,7 +155,7 @@ impl Graph {
     /// not due at once again.
     pub(super) fn note_due(&mut self, id: NodeId, is_idle: bool) {
         let (epoch_ns, now_ns) = (self.due.epoch_ns, self.now_ns);
-        let Some(node) = self.node_mut(id) else { return };
+        let Some(node) = self.present_node_mut(id) else { return };
         let at_ns = node.least_due_ns(epoch_ns);
         let before_ns = std::mem::replace(&mut node.due.at_ns, at_ns);
         if node.due.listed_ns == 0 {

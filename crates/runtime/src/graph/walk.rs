@@ -83,7 +83,7 @@ impl Graph {
     /// A node's handlers are others, or have an order: it may have something to walk over.
     pub(super) fn settle_walk(&mut self, id: NodeId) {
         let now_ns = self.now_ns;
-        let Some(node) = self.node_mut(id) else { return };
+        let Some(node) = self.present_node_mut(id) else { return };
         if node.walk_place().is_some() && node.walk_ns == u64::MAX {
             node.walk_ns = now_ns;
             if !self.walks.contains(&id) {
@@ -95,7 +95,7 @@ impl Graph {
     /// A step of a walk was done, and took this long.
     pub(super) fn note_walked(&mut self, id: NodeId, took_ns: u64) {
         let now_ns = self.now_ns;
-        let Some(node) = self.node_mut(id) else { return };
+        let Some(node) = self.present_node_mut(id) else { return };
         match node.walk_place() {
             Some(_) => node.walk_ns = now_ns.saturating_add((2 * took_ns).min(AGAIN_NS)),
             None => self.end_walk(id),
@@ -104,7 +104,7 @@ impl Graph {
 
     /// A node has nothing more to walk over: its stream may have ended with that.
     fn end_walk(&mut self, id: NodeId) {
-        let Some(node) = self.node_mut(id) else { return };
+        let Some(node) = self.present_node_mut(id) else { return };
         node.walk_ns = u64::MAX;
         let makes = node.makes();
         self.walks.retain(|other| *other != id);

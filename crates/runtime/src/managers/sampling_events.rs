@@ -18,11 +18,11 @@ pub(crate) struct SamplingEvents {
 impl SamplingEvents {
     /// Takes in the counters at the end of a second. Returns the event to report, if any: its kind and its text.
     pub(crate) fn second(&mut self, batches: u64, left_out: u64) -> Option<(&'static str, String)> {
-        let thins = batches != std::mem::replace(&mut self.batches, batches);
+        let is_sampling = batches != std::mem::replace(&mut self.batches, batches);
         let left_before = std::mem::replace(&mut self.left_out, left_out);
-        self.calm_s = if thins { 0 } else { self.calm_s.saturating_add(1) };
+        self.calm_s = if is_sampling { 0 } else { self.calm_s.saturating_add(1) };
         match self.before {
-            None if thins => {
+            None if is_sampling => {
                 self.before = Some(left_before);
                 let text = "the context is overloaded; this handler is sampled";
                 Some(("degraded", text.to_owned()))

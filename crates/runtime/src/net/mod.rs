@@ -27,6 +27,7 @@ mod tests;
 use crate::clock::Clock;
 use crate::config::ContextConfig;
 use crate::counters::{Counters, DropReason};
+use crate::graph::bounds::needed_buffers;
 use crate::io::{HandOver, IoPlace, Received};
 use carrier::{Carrier, Wire};
 use crossdock_device::{Device, DeviceCounters, Frame, Poller};
@@ -48,9 +49,6 @@ use std::net::SocketAddr;
 
 /// The socket's key in the poller.
 const SOCKET: u64 = 0;
-/// Large buffers that must be free before data is taken in, besides two for each subscription; at
-/// most a quarter of all.
-const SPARE_BUFFERS: usize = 16;
 
 /// The parts of a context's [`Net`].
 pub(crate) struct NetParts {
@@ -373,10 +371,4 @@ impl Net {
         let is_blocked = peer.publishing().iter().any(|publishing| is_blocked(publishing.stream));
         peer.carrier_mut().grant_credit(&mut wire, is_blocked);
     }
-}
-
-/// Large buffers that must be free before data is taken in, of `large`. A packet ahead of a hole is kept only while twice as
-/// many are, so that it leaves some to what fills the hole.
-fn needed_buffers(subscriptions: usize, large: usize) -> usize {
-    (SPARE_BUFFERS + 2 * subscriptions).min(large / 4)
 }

@@ -1,6 +1,7 @@
 //! Peers' queues: how much may wait for each, what joins them, and what leaves when one is over its bound.
 
-use super::{Net, SPARE_BUFFERS, needed_buffers};
+use super::Net;
+use crate::graph::bounds::{ack_buffers, message_buffers, needed_buffers};
 use crate::graph::session::Room;
 use crate::graph::spill::Spill;
 use crate::net::carrier::Recipient;
@@ -86,8 +87,8 @@ impl Net {
         if bytes > MAX_SUPER_BYTES && !self.pool.has_free(bytes, 1) {
             return Some(Room::NoBuffers);
         }
-        // Large buffers that stay free: acks arrive in them. One more is that of the packet that is open.
-        let spare = (SPARE_BUFFERS / 2).min(self.large_buffers / 16);
+        // One more is that of the packet that is open.
+        let spare = ack_buffers(self.large_buffers);
         let mut has_free = |packets: usize| self.pool.has_free(MAX_SUPER_BYTES, spare + packets + 1);
         Some(match () {
             () if has_free(packets) => Room::Packets(packets),
@@ -208,7 +209,7 @@ impl Net {
 
     /// Sends the reader of a mailbox what waits in that, as far as it takes it and its session's queue has room.
     pub(crate) fn send_messages(&mut self, side: &mut RemoteSide, host: &mut HostInterface) {
-        let (spare, queue_bytes) = (SPARE_BUFFERS.min(self.large_buffers / 4), self.limits.queue_bytes);
+        let (spare, queue_bytes) = (message_buffers(self.large_buffers), self.limits.queue_bytes);
         let (peers, mut wire) = self.split(host);
         let Some(link) = peers.present_link_mut(side.peer) else { return };
         let mut sent = false;

@@ -180,7 +180,7 @@ impl Net {
         holding
     }
 
-    /// When those are looked at next that hold others up, in ns; nothing wakes the context for them.
+    /// When peers that delay others are checked next, in ns; nothing wakes the context for them.
     pub(crate) fn watch_due_ns(&self) -> u64 {
         let is_watched = self.has_full || !self.lagging.is_empty();
         if is_watched { self.now_ns() + HOLDING_NS } else { u64::MAX }

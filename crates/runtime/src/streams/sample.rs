@@ -74,7 +74,7 @@ impl Sample {
         }
     }
 
-    /// The records, one behind the other. Many may ask for them: they are copied once for all who ask between two changes.
+    /// The records, one behind the other. They are copied once for all requests between two changes.
     pub(crate) fn records(&self) -> Arc<[u8]> {
         let copy = || self.pieces.iter().map(Vec::as_slice).collect::<Vec<_>>().concat().into();
         Arc::clone(self.records.get_or_init(copy))

@@ -458,7 +458,7 @@ fn a_context_goes_on_after_a_panic_outside_of_a_handlers_work() {
     }
 }
 
-/// One that is stopped runs no more, and holds nobody up.
+/// One that is stopped runs no more, and delays nobody.
 #[test]
 fn a_handler_that_is_stopped_after_a_fault_drops_and_counts_what_comes() {
     let (context, addr) = start(|_| {});
