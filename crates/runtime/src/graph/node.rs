@@ -45,13 +45,13 @@ impl RunTime {
 /// The entry for one format, of one stream or of any.
 pub(crate) struct Instance {
     /// The stream whose records it takes, by number; `None`: those of any that the node reads.
-    pub(super) stream: Option<u32>,
+    pub(crate) stream: Option<u32>,
     /// The format of the records that come in, by id.
-    pub(super) format: u64,
+    pub(crate) format: u64,
     /// The handler with its state; absent where the program does not fit the format, while it runs, and after a fault.
-    pub(super) handler: Option<Box<dyn Handler>>,
+    pub(crate) handler: Option<Box<dyn Handler>>,
     /// The format of the records that it makes, by id.
-    pub(super) output: u64,
+    pub(crate) output: u64,
 }
 
 impl std::fmt::Debug for Instance {
@@ -79,19 +79,19 @@ impl Instance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SchedulingPolicy {
     /// Batches that it may take in a row while others wait.
-    pub(super) weight: u32,
+    pub(crate) weight: u32,
     /// Time that it may take for a record, in ns.
-    pub(super) budget_ns: u64,
+    pub(crate) budget_ns: u64,
     /// How long it may be without progress from record to record, in ns; 0: as long as any.
-    pub(super) stuck_after_ns: u64,
+    pub(crate) stuck_after_ns: u64,
     /// Time that it may take in all, in ns a second; it waits where it has had that.
-    pub(super) limit_ns_per_s: u64,
+    pub(crate) limit_ns_per_s: u64,
     /// While its context is behind, sampling may go down to one record in `max_sampling`.
-    pub(super) max_sampling: u32,
+    pub(crate) max_sampling: u32,
     /// Whether batches that find no room in its queue are dropped.
-    pub(super) drops: bool,
+    pub(crate) drops: bool,
     /// Whether input after a fault waits for a new instance, rather than being dropped.
-    pub(super) restarts: bool,
+    pub(crate) restarts: bool,
 }
 
 impl Default for SchedulingPolicy {
@@ -174,7 +174,7 @@ pub(crate) struct NodeChange {
 /// The queue from one stream.
 #[derive(Debug)]
 pub(crate) struct Input {
-    pub(super) stream: u32,
+    pub(crate) stream: u32,
     pub(super) queue: VecDeque<Item>,
     /// Records of the first batch that were worked on already.
     pub(super) done: usize,
@@ -369,7 +369,7 @@ pub(crate) enum Destination {
 /// A node at a context.
 #[derive(Debug)]
 pub(crate) struct Node {
-    pub(super) id: NodeId,
+    pub(crate) id: NodeId,
     /// Its handler, once for each format, or for each of a stream.
     pub(super) instances: Vec<Instance>,
     /// Which instance has the state, where they share one.
@@ -379,11 +379,11 @@ pub(crate) struct Node {
     /// When the next step of a walk over its state may be done, in ns of the contexts' clock; the greatest time without a walk.
     pub(super) walk_ns: u64,
     pub(super) destination: Destination,
-    pub(super) inputs: Vec<Input>,
+    pub(crate) inputs: Vec<Input>,
     /// Whether it takes only what is published or made at its own context: it is a replica, and others are at other contexts.
-    pub(super) reads_own: bool,
-    pub(super) policy: SchedulingPolicy,
-    pub(super) condition: Condition,
+    pub(crate) reads_own: bool,
+    pub(crate) policy: SchedulingPolicy,
+    pub(crate) condition: Condition,
     pub(super) turn: Turn,
     /// The change that it waits for the markers of.
     pub(super) change: Option<NodeChange>,
@@ -392,7 +392,7 @@ pub(crate) struct Node {
     pub(super) sampled_from: u32,
     /// When it was last found that it could not be served for a reason other than its context's other work, in ns.
     pub(super) stalled_ns: u64,
-    pub(super) gauges: Arc<NodeGauges>,
+    pub(crate) gauges: Arc<NodeGauges>,
     /// Its time for a record, as last measured, in ns.
     pub(super) ns_per_record: f32,
     /// Records of the longest run that was measured; 0: what a record takes is not known.

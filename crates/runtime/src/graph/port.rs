@@ -30,9 +30,9 @@ impl Feed {
 /// A node that reads a stream at a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reader {
-    pub(super) id: NodeId,
+    pub(crate) id: NodeId,
     /// Whether it takes only what is published or made at this context.
-    pub(super) reads_own: bool,
+    pub(crate) reads_own: bool,
 }
 
 /// A stream at a context.
@@ -162,32 +162,32 @@ impl Port {
 /// for each other's markers.
 #[derive(Debug, Default)]
 pub(crate) struct PortChange {
-    pub(super) change: u64,
-    pub(super) stream: u32,
+    pub(crate) change: u64,
+    pub(crate) stream: u32,
     /// The node here that makes the stream and takes part in the change: the port changes with it.
-    pub(super) after: Option<NodeId>,
+    pub(crate) after: Option<NodeId>,
     /// The readers from then on.
-    pub(super) readers: Vec<Reader>,
+    pub(crate) readers: Vec<Reader>,
     /// Readers of before that take part: they get a marker.
-    pub(super) marked_readers: Vec<NodeId>,
+    pub(crate) marked_readers: Vec<NodeId>,
     /// New edges.
-    pub(super) edges: Vec<Sender>,
+    pub(crate) edges: Vec<Sender>,
     /// The new policies at edges that stay, where they have no room.
-    pub(super) overflows: Vec<(ContextIndex, Overflow)>,
+    pub(crate) overflows: Vec<(ContextIndex, Overflow)>,
     /// Contexts whose edge gets a marker, and those among them whose edge ends with it.
-    pub(super) marked_edges: Vec<ContextIndex>,
-    pub(super) ended_edges: Vec<ContextIndex>,
+    pub(crate) marked_edges: Vec<ContextIndex>,
+    pub(crate) ended_edges: Vec<ContextIndex>,
     /// New feeds.
-    pub(super) feeds: Vec<Feed>,
+    pub(crate) feeds: Vec<Feed>,
     /// Contexts whose feed brings a marker, and those among them whose feed ends with it.
-    pub(super) marked_feeds: Vec<ContextIndex>,
-    pub(super) ended_feeds: Vec<ContextIndex>,
+    pub(crate) marked_feeds: Vec<ContextIndex>,
+    pub(crate) ended_feeds: Vec<ContextIndex>,
     /// Whether what comes from elsewhere is for the sessions here too, from then on.
-    pub(super) is_delivered: bool,
+    pub(crate) is_delivered: bool,
     /// Whether nodes make it from then on.
-    pub(super) is_made: bool,
+    pub(crate) is_made: bool,
     /// Whether the edges have changed.
-    pub(super) has_turned: bool,
+    pub(crate) has_turned: bool,
 }
 
 impl PortChange {

@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use super::*;
+use crate::graph::bounds::MAX_SPILL_BYTES;
 use crate::graph::build::Workspace;
 use crate::graph::change::signal_queue;
 use crate::graph::node::{Instance, Node, RunTime, SchedulingPolicy, StateLoss};
 use crate::graph::run::Outcome;
 use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
-use crate::graph::bounds::MAX_SPILL_BYTES;
 use crate::graph::spill::Spill;
 use crate::platform::overlay::{Changed, EdgeCounts, Edit, NotChanged, Overlay, Port, Waiting};
 use crossdock_engine::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
