@@ -246,10 +246,11 @@ impl Drop for Work {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::follow::Lines;
     use axum::Extension;
     use axum::response::IntoResponse;
     use axum::routing::get;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::mpsc::channel;
 
     fn user(number: u32) -> Peer {
         Peer::User(Some(number))
@@ -309,22 +310,30 @@ mod tests {
 
     #[tokio::test]
     async fn clients_that_follow_events_give_way_to_one_that_asks() {
-        let endless = || async { Extension(Endless).into_response() };
+        let following = Arc::new(Mutex::new(Vec::new()));
+        let senders = Arc::clone(&following);
+        let endless = move || async move {
+            let (sender, lines) = channel(1);
+            senders.lock().unwrap().push(sender);
+            (Extension(Endless), Body::new(Lines(lines))).into_response()
+        };
         let routes = Router::new().route("/", get(endless)).route("/other", get(|| async { "answered" }));
         let connections = Arc::new(Connections::default());
         let mut clients = Vec::new();
         for path in std::iter::repeat_n("/", MOST_OF_PEER).chain(["/other"]) {
-            let (io, mut client) = UnixStream::pair().unwrap();
+            let (io, client) = UnixStream::pair().unwrap();
             let place = Arc::new(connections.take(user(1)).expect("one that follows gives way"));
             let task = tokio::spawn(converse(io, routes.clone(), Arc::clone(&place)));
             place.set_task(task.abort_handle());
-            client.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
+            client.try_write(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
             let mut answered = [0; 4096];
-            let count = client.read(&mut answered).await.unwrap();
+            client.readable().await.unwrap();
+            let count = client.try_read(&mut answered).unwrap();
             assert!(answered[..count].starts_with(b"HTTP/1.1 200 "), "{path}");
             clients.push(client);
         }
         assert_eq!(count(&connections, user(1)), MOST_OF_PEER);
+        assert_eq!(following.lock().unwrap().len(), MOST_OF_PEER);
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(super) fn follow(context: ContextHandle, mut after: u64) -> Response {
 }
 
 /// A body of what comes out of a queue.
-struct Lines(Receiver<Bytes>);
+pub(super) struct Lines(pub(super) Receiver<Bytes>);
 
 impl HttpBody for Lines {
     type Data = Bytes;

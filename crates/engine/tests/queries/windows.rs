@@ -161,7 +161,7 @@ impl WindowSpec {
         let mut lateness_s = [0, 0, 2, 5, 20, AGES][random.usize(0..6)];
         if matches!(window, WindowKind::Session { .. }) {
             // A row that is late by less than the pause could have made one of two sessions that are closed, or continues one: it
-            // depends on the order of arrival which, and DuckDB's query has no such order. Stragglers are late here too.
+            // depends on the order of arrival which, and DuckDB's query has no such order. The latest rows are late here too.
             lateness_s = lateness_s.max(events.disorder_s);
         }
         let mut keys = Vec::new();

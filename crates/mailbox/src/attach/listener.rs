@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_says_who_asks() {
+    fn the_kernel_says_whose_the_request_is() {
         let directory = Directory::new();
         let name = AttachAddr::Abstract(format!("crossdock-test-who-{}", std::process::id()));
         for address in [directory.address(), name] {
