@@ -54,17 +54,21 @@ pub fn joined(one: u8, other: u8) -> u8 {
     }
 }
 
+/// Whether a path is known to carry the bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub enum EcnState {
+    /// It is being found out.
     Testing,
+    /// It carries them.
     Capable,
+    /// It does not: packets leave without them.
     Failed,
 }
 
 /// Whether the path of a sender carries the bits.
 #[derive(Debug)]
 pub(crate) struct Validation {
-    state: State,
+    state: EcnState,
     /// The newest report.
     counts: EcnCounts,
     /// Packets that were acknowledged, each as often as that.
@@ -75,12 +79,17 @@ pub(crate) struct Validation {
 
 impl Validation {
     pub(crate) fn new() -> Validation {
-        Validation { state: State::Testing, counts: EcnCounts::default(), acked: 0, top: (0, 0) }
+        Validation { state: EcnState::Testing, counts: EcnCounts::default(), acked: 0, top: (0, 0) }
     }
 
     /// Whether packets are to leave as ECT(0).
     pub(crate) fn marks(&self) -> bool {
-        self.state != State::Failed
+        self.state != EcnState::Failed
+    }
+
+    /// The state of the path.
+    pub(crate) fn state(&self) -> EcnState {
+        self.state
     }
 
     /// The packets that were reported as marked.
@@ -94,7 +103,7 @@ impl Validation {
         self.acked += packets;
         // An ack that was overtaken has older counts.
         let is_newest = top.0 > self.top.0 || top.1 > self.top.1;
-        if self.state == State::Failed || !is_newest {
+        if self.state == EcnState::Failed || !is_newest {
             return 0;
         }
         self.top = top;
@@ -103,12 +112,12 @@ impl Validation {
             && report.ect_0 >= self.counts.ect_0
             && report.ce >= self.counts.ce;
         let is_tested = report.sum() >= TEST_PACKETS;
-        if !fits || (self.state == State::Testing && is_tested && report.ect_0 == 0) {
-            self.state = State::Failed;
+        if !fits || (self.state == EcnState::Testing && is_tested && report.ect_0 == 0) {
+            self.state = EcnState::Failed;
             return 0;
         }
         if is_tested {
-            self.state = State::Capable;
+            self.state = EcnState::Capable;
         }
         let before = std::mem::replace(&mut self.counts, report);
         report.ce - before.ce
@@ -118,7 +127,7 @@ impl Validation {
     pub(crate) fn timed_out(&mut self, times: u32) {
         let most = if self.acked == 0 { FIRST_TIMEOUTS } else { LATER_TIMEOUTS };
         if times >= most {
-            self.state = State::Failed;
+            self.state = EcnState::Failed;
         }
     }
 }

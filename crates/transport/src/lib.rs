@@ -13,6 +13,7 @@
 //! - [`ecn`]: the congestion marks of the network.
 //! - [`credit`]: the windows of data and of control.
 //! - [`order`]: what control overtakes, and what it waits for.
+//! - [`trace`]: the events of a session, for an observer.
 //!
 //! Nothing here reads a clock, a socket or a file. Times are nanoseconds since any fixed moment, as `u64`.
 
@@ -37,6 +38,7 @@ mod rtt;
 pub mod secure;
 pub mod sender;
 pub mod session;
+pub mod trace;
 mod unit;
 
 pub use control::{ControlMessage, FormatName, Implementation, Notice, Reply, Request, Side, Unreadable};

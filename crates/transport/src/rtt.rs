@@ -102,6 +102,11 @@ impl Rtt {
         self.smoothed_ns
     }
 
+    /// The variation of the round-trip time in ns; zero before the first sample.
+    pub(crate) fn variation_ns(&self) -> u64 {
+        self.variation_ns
+    }
+
     /// The shortest round-trip time of the last five to ten seconds, without the delay of the ack, in ns; zero before the first sample.
     pub(crate) fn minimum_ns(&self) -> u64 {
         self.shortest.ns()

@@ -11,6 +11,7 @@
 //! time-out sends two packets again, whatever the congestion window says, so that an ack shows what else is lost (RFC 9002, 6.2).
 
 mod datagrams;
+mod observed;
 
 use crate::congestion::{Acked, Congestion, Moment};
 use crate::credit::{CONTROL_WINDOW_PACKETS, Credit, charge};
@@ -21,6 +22,7 @@ use crate::order::{Traffic, TrafficClass};
 use crate::queue::Queue;
 use crate::receiver::Ack;
 use crate::rtt::Rtt;
+use crate::trace::{LossReason, Observed, PacketSet, SenderTimer, TraceEvent};
 use crate::unit::{Lengths, Queued, Unit, covered, mask};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -66,6 +68,8 @@ pub struct SenderStats {
     pub packets: u64,
     /// Packets sent again.
     pub resent: u64,
+    /// Packets that counted as lost, also those that turned out to be late.
+    pub lost: u64,
     /// Probe time-outs.
     pub timeouts: u64,
     /// Bytes of all packets sent, also again, and of datagrams.
@@ -146,6 +150,7 @@ pub struct Sender<P> {
     /// The bytes that datagrams are ahead of data by, since both wait.
     datagrams_ahead: i64,
     stats: SenderStats,
+    pub(crate) observed: Observed,
 }
 
 impl<P> Sender<P> {
@@ -187,6 +192,7 @@ impl<P> Sender<P> {
             datagrams: Outbox::new(),
             datagrams_ahead: 0,
             stats: SenderStats::default(),
+            observed: Observed::default(),
         }
     }
 
@@ -317,6 +323,7 @@ impl<P> Sender<P> {
     /// The other side has got the probe of that number.
     pub fn probe_answered(&mut self, number: u64, now_ns: u64) {
         self.mtu.answered(number, now_ns);
+        self.note_state(now_ns);
     }
 
     /// Whether what is sent should have the bits ECT(0) in its IP header ([`crate::ecn`]).
@@ -435,13 +442,14 @@ impl<P> Sender<P> {
         }
         let count = u64::from(packets.end - packets.start);
         let unit = &mut self.flight[index];
+        let is_again = packets.start < unit.sent;
         unit.note_tx(packets.clone(), self.next_tx, now_ns);
         self.next_tx += count;
         let bytes = count * unit.packet_bytes;
         self.flight_bytes += bytes;
         self.stats.bytes += bytes;
         self.mtu.sent(unit.longest_bytes);
-        if packets.start < unit.sent {
+        if is_again {
             let again = mask(packets.end) & !mask(packets.start);
             unit.lost &= !again;
             unit.again |= again;
@@ -454,7 +462,7 @@ impl<P> Sender<P> {
             unit.sent_ns = now_ns;
             self.next_seq = unit.first_seq + u64::from(packets.end);
             self.stats.packets += count;
-            let units = unit.charge_of(packets);
+            let units = unit.charge_of(packets.clone());
             match unit.class.traffic() {
                 Traffic::Data => {
                     self.data.spend(units);
@@ -464,6 +472,7 @@ impl<P> Sender<P> {
             }
         }
         self.congestion.sent(bytes, self.moment());
+        self.note_sent(index, packets, is_again);
     }
 
     /// Takes an ack; every unit that is now acknowledged whole goes to `release`.
@@ -525,10 +534,12 @@ impl<P> Sender<P> {
         }
         if lost > 0 {
             self.congestion.lost(lost, lost_tx, self.next_tx);
+            self.observed.note(self.now_ns, || TraceEvent::DatagramsLost { packets: lost });
         }
         if self.detect_loss() && was_silent {
             self.congestion.collapsed(self.next_tx);
         }
+        self.note_state(self.now_ns);
         Ok(())
     }
 
@@ -557,6 +568,7 @@ impl<P> Sender<P> {
                 continue;
             }
             unit.acked |= fresh;
+            self.observed.note(now_ns, || TraceEvent::Acked(PacketSet { first_seq: unit.first_seq, set: fresh }));
             self.mtu.acked(unit.longest_bytes);
             self.flight_bytes -= u64::from((fresh & !unit.lost).count_ones()) * unit.packet_bytes;
             self.lost_units -= usize::from(unit.lost != 0 && unit.lost & !fresh == 0);
@@ -605,6 +617,7 @@ impl<P> Sender<P> {
         let Some(at) = self.awaited.checked_sub(unit.first_seq) else { return };
         let packet = unit.acked & 1_u64.checked_shl(at as u32).unwrap_or_default();
         if packet != 0 {
+            self.observed.lost(self.now_ns, unit.first_seq, packet, LossReason::NotTaken);
             self.lost_units += usize::from(unit.lost == 0);
             unit.acked &= !packet;
             unit.counted &= !packet;
@@ -632,6 +645,8 @@ impl<P> Sender<P> {
             self.loss_ns = self.loss_ns.into_iter().chain(next_ns).min();
             let lost = by_others | by_time;
             if lost != 0 {
+                self.observed.lost(self.now_ns, unit.first_seq, by_others, LossReason::Overtaken);
+                self.observed.lost(self.now_ns, unit.first_seq, by_time, LossReason::Delayed);
                 self.lost_units += usize::from(unit.lost == 0);
                 unit.lost |= lost;
                 unit.counted |= lost;
@@ -641,6 +656,7 @@ impl<P> Sender<P> {
                 shortest_bytes = shortest_bytes.min(unit.longest_bytes);
             }
         }
+        self.stats.lost += lost_packets;
         if let Some(tx) = newest_lost {
             self.mtu.lost(shortest_bytes, self.now_ns);
             self.congestion.lost(lost_packets, tx, self.next_tx);
@@ -668,10 +684,14 @@ impl<P> Sender<P> {
         self.expire_datagrams();
         if self.loss_ns.is_some_and(|at| at <= now_ns) {
             self.polled = None;
+            self.observed.note(now_ns, || TraceEvent::TimedOut(SenderTimer::Loss));
             self.detect_loss();
+            self.note_state(now_ns);
         }
         if self.timeout_ns().is_some_and(|at| at <= now_ns) {
+            self.observed.note(now_ns, || TraceEvent::TimedOut(SenderTimer::Probe));
             self.probe(now_ns);
+            self.note_state(now_ns);
         }
     }
 
@@ -686,6 +706,7 @@ impl<P> Sender<P> {
             let outstanding = unit.outstanding();
             let start = outstanding.trailing_zeros();
             let again = outstanding & mask(start + PROBE_PACKETS) & !mask(start);
+            self.observed.lost(now_ns, unit.first_seq, again, LossReason::Unanswered);
             unit.lost = again;
             unit.counted &= !again;
             self.lost_units += 1;

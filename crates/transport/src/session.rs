@@ -5,6 +5,7 @@ use crate::header::{HEADER_BYTES, Header, PacketError, PacketKind};
 use crate::mtu::Probe;
 use crate::receiver::{Ack, MAX_ACK_BYTES, Receiver};
 use crate::sender::{AckError, Sender};
+use crate::trace::{PacketRun, SessionObserver, TraceEvent};
 
 /// How long a sender without credit waits before it asks for some, in ns.
 const STARVED_NS: u64 = 100_000_000;
@@ -136,6 +137,18 @@ impl<P, R> Session<P, R> {
         self.asked_ns = now_ns;
     }
 
+    /// Has an observer get the session's events from now on ([`crate::trace`]).
+    pub fn observe(&mut self, observer: Box<dyn SessionObserver>, now_ns: u64) {
+        self.sender.observe(observer, now_ns);
+    }
+
+    /// Notes that packets of the session have arrived, with these bits of ECN: [`Session::heard`], and an event for the observer.
+    #[inline]
+    pub fn arrived(&mut self, packets: impl Into<PacketRun>, ecn: u8, now_ns: u64) {
+        self.heard(now_ns);
+        self.sender.observed.note(now_ns, || TraceEvent::Received { packets: packets.into(), ecn });
+    }
+
     /// Lets the window of data grow if the peer is held back by it: to twice its size, by `spare_bytes` at most. By how many bytes it
     /// has grown. To be called whenever data was consumed.
     pub fn grow_window(&mut self, now_ns: u64, spare_bytes: u64) -> u64 {
@@ -186,19 +199,26 @@ impl<P, R> Session<P, R> {
         if let Some(ack) = self.receiver.poll_ack(now_ns) {
             let mut payload = [0; MAX_ACK_BYTES];
             let len = ack.encode(&mut payload);
-            return Some(ShortPacket::new(PacketKind::Ack, self.peer_session, &payload[..len]));
+            return Some(self.short_packet(PacketKind::Ack, &payload[..len], now_ns));
         }
         if now_ns >= self.asked_ns.saturating_add(self.ask_after_ns()) {
             self.asked_ns = now_ns;
-            return Some(ShortPacket::new(PacketKind::Ping, self.peer_session, &[]));
+            return Some(self.short_packet(PacketKind::Ping, &[], now_ns));
         }
         None
+    }
+
+    fn short_packet(&mut self, kind: PacketKind, payload: &[u8], now_ns: u64) -> ShortPacket {
+        let packet = ShortPacket::new(kind, self.peer_session, payload);
+        self.sender.observed.note(now_ns, || TraceEvent::sent(kind, 0, packet.len));
+        packet
     }
 
     /// The header of a probe of the packet size, and its length in bytes, if one is due: what is behind the header is zero
     /// ([`crate::mtu`]). Call until there is none.
     pub fn poll_probe(&mut self, now_ns: u64) -> Option<([u8; HEADER_BYTES], usize)> {
         let Probe { number, bytes } = self.sender.poll_probe(now_ns)?;
+        self.sender.observed.note(now_ns, || TraceEvent::sent(PacketKind::Probe, number, bytes));
         let payload_bytes = (bytes - HEADER_BYTES) as u16;
         let header = Header { payload_bytes, seq: number, ..Header::new(PacketKind::Probe, self.peer_session) };
         Some((header.to_bytes(), bytes))

@@ -245,7 +245,7 @@ impl<P> Unit<P> {
 }
 
 /// The numbers of the set bits.
-fn bits(mut set: u64) -> impl Iterator<Item = u32> {
+pub(crate) fn bits(mut set: u64) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let bit = (set != 0).then(|| set.trailing_zeros())?;
         set &= set - 1;

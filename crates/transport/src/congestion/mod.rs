@@ -4,6 +4,7 @@
 mod cubic;
 mod slow_start;
 
+use crate::trace::CongestionPhase;
 use cubic::Cubic;
 use slow_start::{Growth, SlowStart};
 
@@ -133,6 +134,16 @@ impl Congestion {
         match &self.control {
             Control::Cubic(window, _) => Some(window.bytes()),
             Control::Rate(_) => None,
+        }
+    }
+
+    /// The phase of the window.
+    pub(crate) fn phase(&self) -> CongestionPhase {
+        match &self.control {
+            Control::Rate(_) => CongestionPhase::StatedRate,
+            Control::Cubic(..) if self.recovers => CongestionPhase::Recovery,
+            Control::Cubic(window, _) if window.is_in_slow_start() => CongestionPhase::SlowStart,
+            Control::Cubic(..) => CongestionPhase::Avoidance,
         }
     }
 

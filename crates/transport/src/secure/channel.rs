@@ -53,6 +53,17 @@ pub enum Unopened {
     Unauthentic,
 }
 
+/// The keys of a channel that are in use, without the keys: to notice that they have changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyPhases {
+    /// The peer's index for the channel: another handshake has another one.
+    pub index: u32,
+    /// The phase of the key that seals.
+    pub sealing: u8,
+    /// The phase of the key that opens.
+    pub opening: u8,
+}
+
 /// Keys in both directions.
 pub struct Channel {
     /// The peer's index for these keys.
@@ -102,6 +113,12 @@ impl Channel {
     #[must_use]
     pub fn peer_index(&self) -> u32 {
         self.peer_index
+    }
+
+    /// The phases of the keys in use.
+    #[must_use]
+    pub fn phases(&self) -> KeyPhases {
+        KeyPhases { index: self.peer_index, sealing: self.phase, opening: self.opening.phase }
     }
 
     /// Seals a super-packet, which is `slices` joined, with packets of `stride` bytes but the last: `out` gets its envelopes. `None`

@@ -1,7 +1,7 @@
 //! The client's endpoint: it begins the handshake, repeats it until it is answered, and begins another one when the daemon has
 //! lost the keys.
 
-use super::channel::{Channel, KeyLimits, OVERHEAD_BYTES, Sealed};
+use super::channel::{Channel, KeyLimits, KeyPhases, OVERHEAD_BYTES, Sealed};
 use super::envelope::{COOKIE_BYTES, Code, Envelope, HEAD_BYTES, INITIAL_BYTES, initial_head};
 use super::keys::{PrivateKey, PublicKey, RANDOM_BYTES};
 use super::noise::{self, Started};
@@ -87,6 +87,12 @@ impl Initiator {
     #[must_use]
     pub fn has_keys(&self) -> bool {
         self.up.is_some()
+    }
+
+    /// The phases of the keys in use, once there are keys.
+    #[must_use]
+    pub fn key_phases(&self) -> Option<KeyPhases> {
+        self.up.as_ref().map(|up| up.channel.phases())
     }
 
     /// Why the daemon refused the last handshake, as far as it is known.

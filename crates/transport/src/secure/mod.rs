@@ -29,7 +29,7 @@ mod responder;
 #[cfg(test)]
 mod tests;
 
-pub use channel::{KeyLimits, OVERHEAD_BYTES, Sealed};
+pub use channel::{KeyLimits, KeyPhases, OVERHEAD_BYTES, Sealed};
 pub use envelope::{Code, is_envelope};
 pub use initiator::{Heard, Initiator};
 pub use keys::{Authorized, AuthorizedKeys, KEY_BYTES, PrivateKey, PublicKey, RANDOM_BYTES};

@@ -53,12 +53,14 @@ impl<P> Sender<P> {
     pub(super) fn datagrams_transmitted(&mut self, packets: u32, now_ns: u64) {
         // The numbers of a unit's transmissions follow each other.
         self.divide_last();
+        let first_seq = self.datagrams.next_seq();
         let (bytes, _) = self.datagrams.sent(packets, now_ns, self.next_tx);
         self.next_tx += u64::from(packets);
         self.stats.bytes += bytes;
         self.datagrams_ahead += bytes.cast_signed();
         self.mtu.sent((bytes / u64::from(packets.max(1))) as usize);
         self.congestion.sent(bytes, self.moment());
+        self.note_datagrams_sent(first_seq, packets, bytes);
     }
 
     /// Says that the transmission last polled could not be made. Datagrams of it are not tried again: they go to `drop`, with the
@@ -132,5 +134,6 @@ impl<P> Sender<P> {
             self.ecn.timed_out(self.backoff);
             self.congestion.collapsed(self.next_tx);
         }
+        self.note_state(self.now_ns);
     }
 }

@@ -66,7 +66,7 @@ fn any_host(rng: &mut Rng) -> HostPlan {
 }
 
 /// A world of anything, from a seed.
-fn any_world(seed: u64) -> World {
+pub(crate) fn any_world(seed: u64) -> World {
     let mut rng = Rng::with_seed(seed);
     let (up, down) = (any_link(&mut rng), any_link(&mut rng));
     let (mut client, mut server) = (any_host(&mut rng), any_host(&mut rng));

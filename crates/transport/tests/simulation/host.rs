@@ -2,6 +2,7 @@
 //! and the daemon do with this crate.
 
 use crate::datagrams::{DatagramPlan, Datagrams};
+use crate::trace::Log;
 use crate::traffic::{Outgoing, Packets, Sink, SinkPlan, SourcePlan, TrafficSource, Unit};
 use crossdock_sim::{Frame, Network, Rng};
 use crossdock_transport::credit::{CONTROL_WINDOW_PACKETS, units};
@@ -63,6 +64,8 @@ pub(crate) struct Counters {
     pub(crate) beyond: u64,
     pub(crate) acks_sent: u64,
     pub(crate) pings_sent: u64,
+    /// Bytes of the packets that its sessions have sent, but answers to probes.
+    pub(crate) bytes_sent: u64,
     /// Data and control packets that arrived, with duplicates.
     pub(crate) packets_arrived: u64,
 }
@@ -102,6 +105,8 @@ pub(crate) struct Host {
     pub(crate) peers: BTreeMap<u32, Peer>,
     pub(crate) counters: Counters,
     pub(crate) dialler: Option<(Dialler, SocketAddr, u32)>,
+    /// Gets the events of its sessions.
+    pub(crate) log: Option<Log>,
     accepts: bool,
     made: BTreeMap<(SocketAddr, u64), u32>,
     rng: Rng,
@@ -118,6 +123,7 @@ impl Host {
             peers: BTreeMap::new(),
             counters: Counters::default(),
             dialler: None,
+            log: None,
             accepts: true,
             made: BTreeMap::new(),
             rng,
@@ -209,6 +215,10 @@ impl Host {
             self.counters.strays += 1;
             return;
         };
+        match packets.header.kind {
+            PacketKind::Part => peer.session.heard(now_ns),
+            _ => peer.session.arrived(packets.run(), ecn, now_ns),
+        }
         let (counters, is_short) = (&mut self.counters, self.plan.short > 0.0 && self.rng.f64() < self.plan.short);
         let payload = &packets.frame[packets.spans[0].range()];
         match packets.header.kind {
@@ -234,7 +244,6 @@ impl Host {
             PacketKind::Part => {
                 match peer.parts.put(&packets.header, payload, (ecn, now_ns), |bytes| Some(vec![0; bytes])) {
                     Put::Whole(bytes, len, ecn) => {
-                        peer.session.heard(now_ns);
                         assert_eq!(bytes.len(), len);
                         return self.frame(network, Frame { from, stride: len, bytes, ecn }, now_ns);
                     }
@@ -244,7 +253,6 @@ impl Host {
             }
             PacketKind::Hello | PacketKind::Welcome | PacketKind::Reset => counters.senseless += 1,
         }
-        peer.session.heard(now_ns);
     }
 
     fn hello(&mut self, network: &mut Network, from: SocketAddr, packets: &Packets, now_ns: u64) {
@@ -288,9 +296,13 @@ impl Host {
         self.counters.sessions_made += 1;
         let own = units(self.plan.limits.window_bytes, bytes);
         let most = units(self.plan.limits.max_window_bytes.max(self.plan.limits.window_bytes), bytes);
+        let mut session = Session::new(theirs, bytes, window, self.plan.limits, now_ns);
+        if let Some(log) = &self.log {
+            session.observe(Box::new(log.clone()), now_ns);
+        }
         let peer = Peer {
             address,
-            session: Session::new(theirs, bytes, window, self.plan.limits, now_ns),
+            session,
             source: TrafficSource::new(self.plan.source.clone(), self.rng.fork()),
             sink: Sink::new(self.plan.sink.clone(), bytes as usize, own),
             datagrams: Datagrams::new(self.plan.datagrams.clone()),
@@ -381,11 +393,13 @@ impl Peer {
                 send(&bytes, stride)
             };
             assert_eq!(sent, Ok(true));
+            counters.bytes_sent += bytes.len() as u64;
             self.session.sender.transmitted(now_ns);
         }
         while let Some((header, bytes)) = self.session.poll_probe(now_ns) {
             let mut probe = header.to_vec();
             probe.resize(bytes, 0);
+            counters.bytes_sent += bytes as u64;
             network.send(from, self.address, &probe);
         }
         while let Some(short) = self.session.poll_short(now_ns) {
@@ -461,6 +475,7 @@ fn unit_bytes(
 }
 
 fn count(short: &ShortPacket, counters: &mut Counters) {
+    counters.bytes_sent += short.bytes().len() as u64;
     match Header::read(short.bytes()).unwrap().kind {
         PacketKind::Ack => counters.acks_sent += 1,
         PacketKind::Ping => counters.pings_sent += 1,

@@ -3,6 +3,7 @@
 use crossdock_sim::Rng;
 use crossdock_transport::credit::charge;
 use crossdock_transport::header::PayloadSpan;
+use crossdock_transport::trace::PacketRun;
 use crossdock_transport::{
     ControlMessage, Cut, Follows, Header, Joiner, Lengths, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES, Origin, PacketKind,
     Request, SuperPacket, TrafficClass,
@@ -41,6 +42,18 @@ pub(crate) struct Packets {
 }
 
 impl Packets {
+    /// The packets, for a trace.
+    pub(crate) fn run(&self) -> PacketRun {
+        PacketRun {
+            kind: self.header.kind,
+            first_seq: self.header.seq,
+            packets: self.spans.len() as u32,
+            each_bytes: self.longest_bytes as u64,
+            last_bytes: self.last_bytes as u64,
+            stream: Some(self.header.stream),
+        }
+    }
+
     /// Bytes of a packet as it came.
     fn bytes(&self, index: usize) -> usize {
         if index + 1 == self.spans.len() { self.last_bytes } else { self.longest_bytes }
