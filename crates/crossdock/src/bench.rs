@@ -55,7 +55,7 @@ fn mailbox(arguments: &BenchMailbox) -> Outcome {
         return Err(Failure::usage("--for is longer than 0"));
     }
     let interrupt = Interrupt::install()?;
-    let node = connect(&arguments.link)?;
+    let node = connect(&arguments.link, None)?;
     interrupt.arm();
     let mut all = Vec::new();
     for (case, task) in

@@ -7,15 +7,17 @@ use crossdock_nectarine::CallError;
 use crate::cli::Call;
 use crate::failure::{Failure, Outcome};
 use crate::mailbox::{MAX_MESSAGE_BYTES, find};
+use crate::trace::TraceOutput;
 use crate::{mailbox, out};
 
 /// Calls a procedure and prints the result's bytes.
 pub(crate) fn run(arguments: &Call) -> Outcome {
+    let trace = TraceOutput::begin(&arguments.tracing, "call")?;
     let request = match &arguments.request {
         Some(request) => request.clone().into_bytes(),
         None => read_request()?,
     };
-    let (node, name) = find(&arguments.link, &arguments.service)?;
+    let (node, name) = find(&arguments.link, &arguments.service, trace.get())?;
     let procedure = node.procedure(name).map_err(failure)?;
     let reply = procedure.call(&request, arguments.deadline).map_err(failure)?;
     out::print(&*reply)?;

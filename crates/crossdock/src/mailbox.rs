@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crossdock_nectarine::{Error, Message, Node, Reader, ReaderOptions, SyncWord, Transport, Wait, Writer};
+use crossdock_nectarine::{Error, Message, Node, Reader, ReaderOptions, SyncWord, Trace, Transport, Wait, Writer};
 use hyper::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
@@ -81,16 +81,19 @@ fn path(name: &str) -> String {
 }
 
 /// The node of a mailbox, and the mailbox's name there.
-pub(crate) fn find<'a>(link: &Link, mailbox: &'a str) -> Outcome<(Node, &'a str)> {
-    let here = connect(link)?;
+pub(crate) fn find<'a>(link: &Link, mailbox: &'a str, trace: Option<&Trace>) -> Outcome<(Node, &'a str)> {
+    let here = connect(link, trace)?;
     match mailbox.split_once('/') {
         Some((node, name)) => Ok((here.named(node).map_err(failure)?, name)),
         None => Ok((here, mailbox)),
     }
 }
 
-pub(crate) fn connect(link: &Link) -> Outcome<Node> {
+pub(crate) fn connect(link: &Link, trace: Option<&Trace>) -> Outcome<Node> {
     let mut builder = Node::builder(&link.address).transport(link.transport);
+    if let Some(trace) = trace {
+        builder = builder.trace(trace);
+    }
     if let Some((own, daemons)) = connecting::keys(&link.keys)? {
         builder = builder.keys(own, daemons);
     }
@@ -150,7 +153,7 @@ fn put(arguments: &PutMessages) -> Outcome {
         Some(_) => None,
         None => Some(open(arguments.file.as_deref(), &interrupt)?),
     };
-    let (node, name) = find(&arguments.link, &arguments.mailbox)?;
+    let (node, name) = find(&arguments.link, &arguments.mailbox, None)?;
     let mut writer = node.writer(name).map_err(failure)?;
     let interrupter = writer.interrupter();
     interrupt.on_raise(move || interrupter.interrupt());
@@ -293,7 +296,7 @@ fn take(
     duration: Option<Duration>,
 ) -> Outcome<Takes> {
     let interrupt = Interrupt::install()?;
-    let (node, name) = find(link, mailbox)?;
+    let (node, name) = find(link, mailbox, None)?;
     // Over packets: what was sent ahead and is not taken comes late to the next reader.
     let reader = node.reader_with(name, ReaderOptions { ahead: Some(1) }).map_err(failure)?;
     let interrupter = reader.interrupter();

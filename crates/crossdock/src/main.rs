@@ -39,6 +39,7 @@ mod table;
 mod target;
 mod top;
 mod tour;
+mod trace;
 mod version;
 mod why;
 

@@ -11,6 +11,7 @@ use crate::failure::{Failure, Outcome};
 use crate::out;
 use crate::quantity::counted;
 use crate::signals::Interrupt;
+use crate::trace::TraceOutput;
 
 /// How long the daemon may take to grant a session.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -63,13 +64,15 @@ fn micros(us: f64) -> String {
 
 /// `crossdock ping`.
 pub(crate) fn run(arguments: &Ping) -> Outcome {
-    let Ping { count, interval, timeout, json, address, keys } = arguments;
+    let Ping { count, interval, timeout, json, address, tracing, keys } = arguments;
     if *count == 0 {
         return Err(Failure::usage("--count is at least 1"));
     }
+    let trace = TraceOutput::begin(tracing, "ping")?;
     let interrupt = Interrupt::install()?;
     interrupt.arm();
-    let mut pinger = Pinger::connect(address, connecting::keys(keys)?, CONNECT).map_err(link_failure)?;
+    let keys = connecting::keys(keys)?;
+    let mut pinger = Pinger::connect_traced(address, keys, CONNECT, trace.get()).map_err(link_failure)?;
     let (mut times, mut sent) = (Vec::new(), 0);
     let mut one = |pinger: &mut Pinger| {
         let next = Instant::now() + *interval;

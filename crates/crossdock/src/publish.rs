@@ -20,6 +20,7 @@ use crate::quantity::{bytes, count, counted, rate, seconds, slower_way, way};
 use crate::schema::{self, SchemaFile};
 use crate::signals::Interrupt;
 use crate::skips::Skips;
+use crate::trace::TraceOutput;
 use crate::{out, progress};
 
 /// Records between two looks at the clock, for progress.
@@ -59,6 +60,7 @@ pub(crate) fn run(arguments: &Publish) -> Outcome {
         return Err(Failure::usage("--await-subscribers has no effect without --reconnect")
             .hint("add --reconnect, or --min-subscribers N to wait for N subscribers at the start"));
     }
+    let trace = TraceOutput::begin(&arguments.tracing, "publish")?;
     let interrupt = Interrupt::install()?;
     let bar = progress::of_bytes();
     let proto_path = &arguments.coding.proto_path.directories;
@@ -66,7 +68,7 @@ pub(crate) fn run(arguments: &Publish) -> Outcome {
     // Subscribers need not wait for the first row of a stream whose format is known before it.
     let early = match &schema {
         Some(schema) if may_wait(arguments.file.as_deref()) => {
-            Some(connect(arguments, &schema.format, &bar, &interrupt)?)
+            Some(connect(arguments, &schema.format, &trace, &bar, &interrupt)?)
         }
         _ => None,
     };
@@ -92,7 +94,7 @@ pub(crate) fn run(arguments: &Publish) -> Outcome {
     }
     let publisher = match early {
         Some(publisher) => publisher,
-        None => connect(arguments, &format, &bar, &interrupt)?,
+        None => connect(arguments, &format, &trace, &bar, &interrupt)?,
     };
     progress::show_length(&bar);
 
@@ -121,7 +123,13 @@ fn settle(publisher: &Publisher, interrupt: &Interrupt) {
 }
 
 /// Announces the stream. From here on, a signal ends the command cleanly.
-fn connect(arguments: &Publish, format: &Format, bar: &ProgressBar, interrupt: &Interrupt) -> Outcome<Publisher> {
+fn connect(
+    arguments: &Publish,
+    format: &Format,
+    trace: &TraceOutput,
+    bar: &ProgressBar,
+    interrupt: &Interrupt,
+) -> Outcome<Publisher> {
     let mut builder = Publisher::builder(&arguments.daemon.address)
         .stream(&arguments.stream)
         .format(format)
@@ -131,6 +139,9 @@ fn connect(arguments: &Publish, format: &Format, bar: &ProgressBar, interrupt: &
         .reconnect(arguments.daemon.reconnect);
     if let Some((own, daemons)) = connecting::keys(&arguments.daemon.keys)? {
         builder = builder.keys(own, daemons);
+    }
+    if let Some(trace) = trace.get() {
+        builder = builder.trace(trace);
     }
     if let Some(bound) = arguments.await_subscribers {
         let (shown, stream) = (bar.clone(), arguments.stream.clone());

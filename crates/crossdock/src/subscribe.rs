@@ -23,6 +23,7 @@ use crate::rows::{Rows, unwritten};
 use crate::signals::Interrupt;
 use crate::skips::Skips;
 use crate::target::OutputTarget;
+use crate::trace::TraceOutput;
 use crate::{out, schema};
 
 /// Bytes of rows that are gathered before they are written, while more records are there already.
@@ -48,8 +49,12 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
         Some(path) => Some(schema::read_with(path, &arguments.coding.proto_path.directories)?.schema),
         None => None,
     };
+    let trace = TraceOutput::begin(&arguments.tracing, "subscribe")?;
     let interrupt = Interrupt::install()?;
-    let builder = builder_of(arguments)?;
+    let mut builder = builder_of(arguments)?;
+    if let Some(trace) = trace.get() {
+        builder = builder.trace(trace);
+    }
     // Before any wait: a file that cannot be written is found now.
     let target = OutputTarget::new(arguments.to.as_deref())?;
     let connect = |wait| builder.clone().wait_for_daemon(wait).connect();

@@ -21,6 +21,9 @@
 //! **Keys.** Every builder takes this program's private key and the daemon's public one (`keys`): sessions over packets are secure
 //! then, as a daemon asks of all that are not on its machine or in a network that it trusts.
 //!
+//! **Traces.** Every builder takes a [`Trace`] too: a file in the format of qlog that gets all packets of the session, and the state
+//! of its path.
+//!
 //! The calling thread does the work: it packs, sends and receives itself, so that a message costs no hand-over between
 //! threads. One keeper thread for all sessions of the process does what falls due while the application is busy elsewhere: the
 //! linger's end; over packets also acknowledgements, retransmissions, and the daemon's questions whether anybody is there. It
@@ -132,6 +135,7 @@ mod sinks;
 #[cfg(feature = "futures")]
 mod streams;
 mod subscriber;
+mod trace;
 mod watch;
 
 pub use client::Interrupter;
@@ -159,3 +163,4 @@ pub use sinks::TypedSink;
 #[cfg(feature = "futures")]
 pub use streams::{BatchStream, TypedStream};
 pub use subscriber::{Event, Subscriber, SubscriberBuilder};
+pub use trace::Trace;

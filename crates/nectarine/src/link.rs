@@ -292,8 +292,7 @@ impl Link {
                 // Without any address there is nothing that was tried.
                 self.not_attached = (!self.place.shared.is_empty()).then_some(reason);
                 if !self.carrier.reopen(now_ns) {
-                    self.carrier =
-                        Box::new(Udp::open(peer, self.settings.uses_mailboxes, self.settings.keys.as_ref(), now_ns)?);
+                    self.carrier = Box::new(Udp::of_settings(peer, &self.settings, now_ns)?);
                     self.descriptor += 1;
                 }
                 self.state = State::Dialling { until_ns: now_ns.saturating_add(timeout_ns) };

@@ -5,6 +5,7 @@ use crate::carrier::udp::Udp;
 use crate::error::Error;
 use crate::incoming::Heard;
 use crate::settings::{DaemonAddress, Keys, Settings, Transport};
+use crate::trace::Trace;
 use crossdock_device::{Idler, Poller};
 use crossdock_transport::secure::{PrivateKey, PublicKey};
 use std::time::{Duration, Instant};
@@ -55,13 +56,27 @@ impl Pinger {
         keys: Option<(PrivateKey, PublicKey)>,
         timeout: Duration,
     ) -> Result<Pinger, Error> {
+        Pinger::connect_traced(addr, keys, timeout, None)
+    }
+
+    /// The same, with a trace that gets the session's events, if there is one.
+    ///
+    /// # Errors
+    /// Those of [`Pinger::connect`].
+    pub fn connect_traced(
+        addr: impl Into<String>,
+        keys: Option<(PrivateKey, PublicKey)>,
+        timeout: Duration,
+        trace: Option<&Trace>,
+    ) -> Result<Pinger, Error> {
         let (addr, started) = (addr.into(), Instant::now());
         let keys = keys.map(|(private, daemon)| Keys { private, daemon });
-        let settings = Settings { transport: Transport::Udp, keys, ..Settings::new(addr.clone()) };
+        let trace = trace.cloned();
+        let settings = Settings { transport: Transport::Udp, keys, trace, ..Settings::new(addr.clone()) };
         let Some(peer) = DaemonAddress::of(&settings)?.packets else {
             return Err(Error::Address { addr, reason: "a daemon's address for packets is host:port".to_owned() });
         };
-        let udp = Udp::open(peer, false, settings.keys.as_ref(), 0)?;
+        let udp = Udp::of_settings(peer, &settings, 0)?;
         let mut poller = Poller::new().map_err(Error::system("cannot wait for packets"))?;
         if let Some(descriptor) = udp.descriptor() {
             poller.add(descriptor, SOCKET).map_err(Error::system("cannot wait for packets"))?;

@@ -1,6 +1,7 @@
 //! The settings that the builders have in common: where the daemon is, by which way to reach it, and how long to try.
 
 use crate::error::Error;
+use crate::trace::Trace;
 use crossdock_mailbox::attach::{AttachAddr, candidates};
 use crossdock_transport::secure::{AuthorizedKeys, PrivateKey, PublicKey};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -114,6 +115,8 @@ pub(crate) struct Settings {
     pub(crate) uses_mailboxes: bool,
     /// Of secure sessions, if sessions over packets are to be.
     pub(crate) keys: Option<Keys>,
+    /// The file that gets the sessions' events, if one does.
+    pub(crate) trace: Option<Trace>,
 }
 
 impl Settings {
@@ -126,6 +129,7 @@ impl Settings {
             wait_for_daemon: false,
             uses_mailboxes: false,
             keys: None,
+            trace: None,
         }
     }
 }
@@ -145,6 +149,14 @@ macro_rules! setting_methods {
         #[must_use]
         pub fn keys(mut self, private: $crate::PrivateKey, daemon: $crate::PublicKey) -> Self {
             self.settings.keys = Some($crate::settings::Keys { private, daemon });
+            self
+        }
+
+        /// Has the session write its events to a trace. It goes by packets then, also on one machine;
+        /// [`Transport::Shm`](crate::Transport::Shm) with it is an error.
+        #[must_use]
+        pub fn trace(mut self, trace: &$crate::Trace) -> Self {
+            self.settings.trace = Some(trace.clone());
             self
         }
 
@@ -192,7 +204,11 @@ impl DaemonAddress {
     pub(crate) fn of(settings: &Settings) -> Result<DaemonAddress, Error> {
         let addr = &settings.addr;
         let wrong = |reason: &str| Error::Address { addr: addr.clone(), reason: reason.to_owned() };
+        let is_traced = settings.trace.is_some();
         if addr.starts_with("unix:") {
+            if is_traced {
+                return Err(wrong("a trace is of packets, and a daemon's address for packets is host:port"));
+            }
             if settings.transport == Transport::Udp {
                 return Err(wrong("a daemon's address for packets is host:port"));
             }
@@ -204,6 +220,10 @@ impl DaemonAddress {
             (Some(_), Transport::Shm) => {
                 return Err(wrong("udp:// means packets, and only shared memory was requested"));
             }
+            (_, Transport::Shm) if is_traced => {
+                return Err(wrong("a trace is of packets, and only shared memory was requested"));
+            }
+            (_, Transport::Auto) if is_traced => Transport::Udp,
             (Some(_), Transport::Auto) => Transport::Udp,
             (_, transport) => transport,
         };
@@ -268,6 +288,21 @@ mod tests {
         // TEST-NET-1: nobody's, so none of this machine's sockets is asked.
         assert_eq!(place("192.0.2.1:7440", Transport::Auto), Ok((Vec::new(), Some("192.0.2.1:7440".to_owned()))));
         assert_eq!(place("192.0.2.1:7440", Transport::Shm), Ok((Vec::new(), None)));
+    }
+
+    #[test]
+    fn a_traced_session_goes_by_packets() {
+        let trace = Trace::create("/dev/null", "a test", |_| {}).unwrap();
+        let of = |addr: &str, transport| {
+            DaemonAddress::of(&Settings { transport, trace: Some(trace.clone()), ..Settings::new(addr) })
+        };
+        for transport in [Transport::Auto, Transport::Udp] {
+            let place = of("127.0.0.1:7440", transport).unwrap();
+            assert!(place.shared.is_empty() && place.packets.is_some());
+        }
+        for (addr, transport) in [("127.0.0.1:7440", Transport::Shm), ("unix:@here", Transport::Auto)] {
+            assert!(of(addr, transport).unwrap_err().to_string().contains("a trace is of packets"));
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::keys::Keys;
 use super::mailbox::Link;
+use super::trace::Tracing;
 use crate::quantity::{parse_duration, parse_number};
 
 /// `crossdock ping`.
@@ -27,6 +28,8 @@ pub(crate) struct Ping {
     #[arg(long, value_name = "HOST:PORT", env = "CROSSDOCK_ADDRESS", default_value = "127.0.0.1:7440")]
     pub(crate) address: String,
     #[command(flatten)]
+    pub(crate) tracing: Tracing,
+    #[command(flatten)]
     pub(crate) keys: Keys,
 }
 
@@ -42,6 +45,8 @@ pub(crate) struct Call {
     /// How long the result is waited for
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub(crate) deadline: Duration,
+    #[command(flatten)]
+    pub(crate) tracing: Tracing,
     #[command(flatten)]
     pub(crate) link: Link,
 }

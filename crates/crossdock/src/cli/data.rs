@@ -11,7 +11,7 @@ use crossdock_nectarine::{DeliveryClass, Transport};
 use crossdock_runtime::{Overflow, Unreadable};
 
 use super::mailbox::Link;
-use super::{Control, Keys};
+use super::{Control, Keys, Tracing};
 use crate::quantity::{parse_duration, parse_rate};
 
 /// The daemon's address, and the transport to it.
@@ -78,6 +78,8 @@ pub(crate) struct Publish {
     /// Print the result as a JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) tracing: Tracing,
     #[command(flatten)]
     pub(crate) daemon: Daemon,
 }
@@ -205,6 +207,8 @@ pub(crate) struct Subscribe {
     /// registered, or drop and count them [default: the daemon's configuration]
     #[arg(long, value_name = "POLICY", requires = "accept")]
     pub(crate) unreadable: Option<Unreadable>,
+    #[command(flatten)]
+    pub(crate) tracing: Tracing,
     #[command(flatten)]
     pub(crate) daemon: Daemon,
 }

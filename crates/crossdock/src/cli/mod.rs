@@ -9,6 +9,7 @@ mod handlers;
 mod keys;
 mod mailbox;
 mod subscriptions;
+mod trace;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -35,6 +36,7 @@ pub(crate) use self::mailbox::{
     RemoveMailbox,
 };
 pub(crate) use self::subscriptions::{SetSubscription, SubscriptionsArguments, SubscriptionsCommand};
+pub(crate) use self::trace::Tracing;
 use crate::version;
 
 /// The text that `crossdock` prints without arguments.
@@ -163,7 +165,7 @@ ListenSequentialPacket= (attach), ListenStream=IP:PORT (HTTP, loopback only).")]
 Examples:
   crossdock publish A data/flights.csv.gz
   crossdock publish A flights.csv --schema flights.schema --rate 10k
-  crossdock publish A data/flights.csv.gz --transport udp
+  crossdock publish A data/flights.csv.gz --transport udp --trace a.sqlog
   generate-json | crossdock publish B --input json --schema b.schema
   crossdock publish C weather.parquet
   crossdock publish D feed.xml --schema d.schema --element quote
@@ -377,7 +379,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   crossdock ping
-  crossdock ping --count 100 --interval 10ms
+  crossdock ping --count 100 --interval 10ms --trace ping.sqlog
   crossdock ping --address 192.0.2.1:7440 --json
 
 Each round trip is a packet to the daemon and its answer, in a session that does nothing

@@ -38,5 +38,6 @@ mod start;
 mod states;
 mod systemd;
 mod top;
+mod trace;
 mod transit;
 mod why;

@@ -1,6 +1,7 @@
 //! Secure sessions from the command line: keys, the daemon that has them, and those who have none.
 
 use crate::place::{Daemon, FLIGHTS_CSV, FLIGHTS_SCHEMA, Sandbox, argument, with_io_contexts};
+use crate::trace::QlogTrace;
 use std::os::unix::fs::PermissionsExt;
 
 /// Makes a key, and gives its public key.
@@ -82,8 +83,12 @@ fn only_clients_with_authorised_keys_publish_and_subscribe() {
     place.wait_for_subscriptions(1);
     let session = place.list("sessions")[0].clone();
     assert_eq!((&session["security"], &session["key"]), (&"keys".into(), &desk.as_str().into()), "{session}");
-    let ping = ["ping", "--count", "1"];
+    let ping = ["ping", "--count", "1", "--trace", "ping.sqlog"];
     place.run(ping.into_iter().chain(keys("desk.key"))).with_code(0).saying(&["1 round trip, 0 lost"]);
+    let trace = QlogTrace::open(&place, "ping.sqlog", "ping");
+    let changes = trace.of("key_updated").into_iter().map(|data| [&data["key_type"], &data["trigger"]]);
+    let changes: Vec<_> = changes.map(|names| names.map(|name| name.as_str().unwrap())).collect();
+    assert_eq!(changes, [["client_secret", "handshake"], ["server_secret", "handshake"]]);
     let publish = ["publish", "A", "flights.csv", "--schema", "a.schema"];
     place.run(publish).with_code(1).saying(&["only in secure sessions", "crossdock keygen"]);
     place.run(publish.into_iter().chain(keys("stranger.key"))).with_code(1).saying(&["has not authorised this client"]);

@@ -7,7 +7,7 @@ use crossdock_transport::mtu::probe;
 use crossdock_transport::parts::Splitter;
 use crossdock_transport::secure::envelope::Envelope;
 use crossdock_transport::secure::{
-    Arrival, Code, Initiator, KeyLimits, OVERHEAD_BYTES, PublicKey, Responder, ResponderConfig,
+    Arrival, Code, Initiator, KeyLimits, KeyPhases, OVERHEAD_BYTES, PublicKey, Responder, ResponderConfig,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io::{self, IoSlice};
@@ -198,6 +198,14 @@ impl SecureDevice {
             let _ = device.send(*peer, &[IoSlice::new(packet)], packet.len())?;
         }
         Ok(())
+    }
+
+    /// The phases of the keys in use, if the side that dials has keys.
+    pub(super) fn key_phases(&self) -> Option<KeyPhases> {
+        match self.keys.as_deref() {
+            Some(Secure { end: End::Dialling(Dialling { initiator, .. }), .. }) => initiator.key_phases(),
+            _ => None,
+        }
     }
 
     /// When [`SecureDevice::tick`] has something to do by itself, in ns.

@@ -7,7 +7,8 @@ use super::{Carrier, DatagramCounts};
 use crate::error::Error;
 use crate::incoming::{Arrived, Bytes, Heard};
 use crate::outgoing::{Message, Outgoing, PacketBuffer, Unsent, unsent_records};
-use crate::settings::{Clients, Keys, Transport};
+use crate::settings::{Clients, Keys, Settings, Transport};
+use crate::trace::{SessionEvent, SessionTrace, Started};
 use crossdock_device::{Device, Frame, Idler, Sent, UdpDevice, UdpOptions, is_too_long};
 use crossdock_mailbox::{Buffer, BufferMut};
 use crossdock_transport::credit::{MAX_WINDOW_BYTES, WINDOW_BYTES};
@@ -16,6 +17,7 @@ use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::parts::{Parts, Put};
 use crossdock_transport::pieces::Head;
+use crossdock_transport::trace::TraceEvent;
 use crossdock_transport::{
     Cut, Dialler, Header, Limits, MAX_PACKETS, MAX_SUPER_BYTES, PacketKind, Session, SuperPacket,
 };
@@ -132,6 +134,8 @@ pub(crate) struct Udp {
     whole: VecDeque<Frame>,
     /// ECN's bits of the frame in work.
     ecn: u8,
+    /// The trace of the sessions, if one is written.
+    trace: Option<SessionTrace>,
     /// The last, so that all that has buffers of it is gone before.
     pool: LentPool,
 }
@@ -148,6 +152,16 @@ impl Udp {
         let device = SecureDevice::new(device, peer, keys, uses_mailboxes);
         let mut udp = Udp::over((device, holds), peer, uses_mailboxes)?;
         udp.dial(now_ns);
+        Ok(udp)
+    }
+
+    /// The same by the settings of a link: also with the trace, if one is to be written.
+    ///
+    /// # Errors
+    /// Those of [`Udp::open`].
+    pub(crate) fn of_settings(peer: SocketAddr, settings: &Settings, now_ns: u64) -> Result<Udp, Error> {
+        let mut udp = Udp::open(peer, settings.uses_mailboxes, settings.keys.as_ref(), now_ns)?;
+        udp.trace = settings.trace.as_ref().map(|trace| trace.session(now_ns));
         Ok(udp)
     }
 
@@ -209,6 +223,7 @@ impl Udp {
             parts: Parts::default(),
             whole: VecDeque::new(),
             ecn: 0,
+            trace: None,
             pool: LentPool::new(&CLASSES).map_err(Error::system("cannot allocate buffers"))?,
         })
     }
@@ -225,6 +240,9 @@ impl Udp {
     pub(crate) fn ping(&mut self) -> io::Result<()> {
         let Some(session) = self.session() else { return Ok(()) };
         let packet = Header::new(PacketKind::Ping, session.peer_session()).to_bytes();
+        if let Some(trace) = &self.trace {
+            trace.note_sent(trace.now_ns(), PacketKind::Ping, 0, packet.len());
+        }
         // A full device loses it.
         self.device.send(self.peer, &[IoSlice::new(&packet)], packet.len()).map(drop)
     }
@@ -342,16 +360,9 @@ impl Udp {
             return;
         }
         match &mut self.talk {
-            Talk::Dialling(dialler) => {
-                if let Some(welcome) = dialler.answered(&run.header, payload) {
-                    self.come_up(&welcome, now_ns);
-                    heard.push(Heard::Welcome);
-                } else if run.header.kind == PacketKind::Close {
-                    heard.push(Heard::Close(Close::decode(payload)));
-                }
-            }
+            Talk::Dialling(_) => self.take_answer(run, payload, now_ns, heard),
             Talk::Up(session) => {
-                session.heard(now_ns);
+                session.arrived(run, self.ecn, now_ns);
                 match run.header.kind {
                     PacketKind::Data | PacketKind::Control | PacketKind::Message => {
                         session.receiver.note_ecn(self.ecn, run.packets);
@@ -378,6 +389,9 @@ impl Udp {
                     PacketKind::Ping => session.receiver.ack_soon(),
                     PacketKind::Probe => {
                         let answer = session.answer_probe(&run.header);
+                        if let Some(trace) = &self.trace {
+                            trace.note_sent(now_ns, PacketKind::Probed, run.header.seq, answer.len());
+                        }
                         // A full device loses it; the probe is repeated.
                         report(self.device.send(self.peer, &[IoSlice::new(&answer)], answer.len()).map(drop), heard);
                     }
@@ -387,6 +401,21 @@ impl Udp {
                 }
             }
             Talk::Silent | Talk::Listening => {}
+        }
+    }
+
+    /// A packet that comes before the session stands.
+    fn take_answer(&mut self, run: &Run, payload: &[u8], now_ns: u64, heard: &mut Vec<Heard>) {
+        let Talk::Dialling(dialler) = &self.talk else { return };
+        if let Some(trace) = &self.trace {
+            let received = TraceEvent::Received { packets: run.into(), ecn: self.ecn };
+            trace.note(now_ns, SessionEvent::Transport(received));
+        }
+        if let Some(welcome) = dialler.answered(&run.header, payload) {
+            self.come_up(&welcome, now_ns);
+            heard.push(Heard::Welcome);
+        } else if run.header.kind == PacketKind::Close {
+            heard.push(Heard::Close(Close::decode(payload)));
         }
     }
 
@@ -418,7 +447,18 @@ impl Udp {
             max_window_bytes: MAX_WINDOW_BYTES.min(socket_bound(self.peer, self.held_bytes)),
             ..Limits::new(self.window_bytes, IDLE_TIMEOUT_NS)
         };
-        let session = Session::new(welcome.session, welcome.packet_bytes, welcome.window_bytes, limits, now_ns);
+        let mut session = Session::new(welcome.session, welcome.packet_bytes, welcome.window_bytes, limits, now_ns);
+        if let Some(trace) = &self.trace {
+            let started = Started {
+                local: self.device.local_addr(),
+                remote: self.peer,
+                numbers: (self.number, welcome.session),
+                packet_bytes: welcome.packet_bytes,
+                windows_bytes: (self.window_bytes, welcome.window_bytes),
+            };
+            trace.note(now_ns, SessionEvent::Started(started));
+            session.observe(Box::new(trace.clone()), now_ns);
+        }
         self.parts = Parts::default();
         self.talk = Talk::Up(Box::new(session));
     }
@@ -432,6 +472,9 @@ impl Udp {
             Talk::Silent | Talk::Listening => {}
             Talk::Dialling(dialler) => {
                 if let Some(packet) = dialler.poll(now_ns) {
+                    if let Some(trace) = &self.trace {
+                        trace.note_sent(now_ns, PacketKind::Hello, 0, packet.len());
+                    }
                     // A full device loses it; it is repeated.
                     let _ = self.device.send(self.peer, &[IoSlice::new(&packet)], packet.len())?;
                 }
@@ -477,6 +520,21 @@ impl Udp {
         }
         Ok(())
     }
+
+    /// Reports to the trace, if there is one, that the keys have changed, and that the session has ended.
+    fn note_changes(&mut self, now_ns: u64, heard: &[Heard]) {
+        let Some(trace) = &mut self.trace else { return };
+        trace.set_now(now_ns);
+        trace.note_keys(now_ns, self.device.key_phases());
+        for heard in heard {
+            match heard {
+                Heard::Close(close) => trace.note_closed(now_ns, false, &close.reason),
+                Heard::Refused => trace.note_closed(now_ns, false, "connection refused"),
+                Heard::Silent { .. } => trace.note_closed(now_ns, true, "no packet has arrived for too long"),
+                Heard::Welcome | Heard::Packets(_) => {}
+            }
+        }
+    }
 }
 
 impl Carrier for Udp {
@@ -487,6 +545,9 @@ impl Carrier for Udp {
     fn reopen(&mut self, now_ns: u64) -> bool {
         self.device.forget();
         self.dial(now_ns);
+        if let Some(trace) = &mut self.trace {
+            trace.begin();
+        }
         true
     }
 
@@ -548,6 +609,7 @@ impl Carrier for Udp {
 
     fn receive(&mut self, now_ns: u64, idler: &mut Idler, heard: &mut Vec<Heard>) {
         self.take_frames(now_ns, |len| idler.arrived(now_ns, len), heard);
+        self.note_changes(now_ns, heard);
     }
 
     fn consumed_to(&mut self, data_end: u64) {
@@ -573,12 +635,14 @@ impl Carrier for Udp {
         if !is_over && self.session_mut().is_some_and(|session| !session.on_timer(now_ns)) {
             heard.push(Heard::Silent { ns: IDLE_TIMEOUT_NS });
         }
+        self.note_changes(now_ns, heard);
     }
 
     fn transmit(&mut self, now_ns: u64, heard: &mut Vec<Heard>) {
         self.device.set_now(now_ns);
         let sent = self.send_due(now_ns).and_then(|()| self.device.tick());
         report(sent, heard);
+        self.note_changes(now_ns, heard);
     }
 
     fn due_ns(&self) -> u64 {
@@ -612,6 +676,11 @@ impl Carrier for Udp {
     fn close(&mut self) {
         if let Talk::Up(session) = &self.talk {
             let packet = Close { again: false, reason: "done".to_owned() }.packet(session.peer_session());
+            if let Some(trace) = &mut self.trace {
+                let now_ns = trace.now_ns();
+                trace.note_sent(now_ns, PacketKind::Close, 0, packet.len());
+                trace.note_closed(now_ns, true, "done");
+            }
             // If this is lost, the daemon finds out by its time-out.
             let _ = self.device.send(self.peer, &[IoSlice::new(&packet)], packet.len());
         }
