@@ -191,7 +191,7 @@ fn write(queue: &Receiver<Entry>, writer: &mut QlogWriter<impl Write>) -> io::Re
         };
         match next {
             Some(Entry::Event { session, now_ns, ahead_ns, event }) => {
-                writer.write(session, (now_ns, ahead_ns), event)?
+                writer.write(session, (now_ns, ahead_ns), event)?;
             }
             Some(Entry::End) | None => return writer.flush(),
         }

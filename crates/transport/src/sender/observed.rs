@@ -60,7 +60,7 @@ impl<P> Sender<P> {
     }
 }
 
-/// These packets of a unit, as they are on the way.
+/// These packets of a unit, with their lengths on the way.
 fn run_of<P>(unit: &Unit<P>, packets: Range<u32>) -> PacketRun {
     let (kind, stream) = match unit.class {
         TrafficClass::Data(Origin::Stream(number)) => (PacketKind::Data, Some(number)),

@@ -103,7 +103,7 @@ fn observe(world: &mut World) -> [Log; 2] {
     logs
 }
 
-/// Compares a host's log with the counters of its session, of which all is acknowledged.
+/// Compares a host's log with the counters of its session, whose packets are all acknowledged.
 fn compare(log: &Log, host: &Host, report: &str) -> Seen {
     let (seen, peer) = (log.0.lock().unwrap().clone(), host.peer());
     let (sender, counters) = (&peer.session.sender, &host.counters);
