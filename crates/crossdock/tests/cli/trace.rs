@@ -136,9 +136,8 @@ fn publishers_and_subscribers_write_traces_of_their_sessions() {
     sent.sort_unstable();
     assert_eq!(sent, (0..sent.len() as u64).collect::<Vec<_>>());
     let acked = trace.of("packets_acked").into_iter().flat_map(|data| data["packet_numbers"].as_array().unwrap());
-    let mut acked: Vec<u64> = acked.map(|number| number.as_u64().unwrap()).collect();
-    acked.sort_unstable();
-    assert!(!acked.is_empty() && acked == sent[..acked.len()], "{acked:?} of {sent:?}");
+    let acked: Vec<u64> = acked.map(|number| number.as_u64().unwrap()).collect();
+    assert!(!acked.is_empty() && acked.iter().all(|number| sent.contains(number)), "{acked:?} of {sent:?}");
     assert_eq!(data[0]["frames"][0]["frame_type"], "stream", "{}", data[0]);
     assert!(data.iter().all(|data| data["raw"]["length"].as_u64().unwrap() > 32), "{}", data[0]);
     assert!(!trace.packets("packet_received", "ack").is_empty());

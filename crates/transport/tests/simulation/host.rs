@@ -245,7 +245,7 @@ impl Host {
                 match peer.parts.put(&packets.header, payload, (ecn, now_ns), |bytes| Some(vec![0; bytes])) {
                     Put::Whole(bytes, len, ecn) => {
                         assert_eq!(bytes.len(), len);
-                        return self.frame(network, Frame { from, stride: len, bytes, ecn }, now_ns);
+                        self.frame(network, Frame { from, stride: len, bytes, ecn }, now_ns);
                     }
                     Put::Malformed => counters.senseless += 1,
                     Put::Partial | Put::Duplicate | Put::NoMemory => {}
