@@ -1,8 +1,8 @@
-//! `streams`, `subscriptions`, `contexts`, `clients`, `mailboxes` and `explain`: what the daemon says of itself.
+//! `streams`, `tables`, `subscriptions`, `contexts`, `clients`, `mailboxes` and `explain`: what the daemon says of itself.
 
 use crossdock_runtime::info::{
     ClientInfo, Described, ExplainInfo, HandlerContextInfo, HandlerInfo, MailboxInfo, SessionInfo, StreamInfo,
-    SubscriptionInfo,
+    SubscriptionInfo, TableInfo,
 };
 use hyper::Method;
 use serde::Serialize;
@@ -195,6 +195,23 @@ const MAILBOX_COLUMNS: [Column<MailboxInfo>; 7] = [
     Column::Of("bytes"),
     Column::Of("waits"),
     Column::Of("dropped"),
+];
+
+/// `crossdock tables`.
+pub(crate) fn tables(arguments: &List) -> Outcome {
+    let http::TableInfos { tables } = client(arguments)?.get("/v1/tables")?;
+    reports(arguments, &TABLE_COLUMNS, &tables, "no tables: [[table]] in the daemon's configuration declares one")
+}
+
+const TABLE_COLUMNS: [Column<TableInfo>; 8] = [
+    Column::Of("name"),
+    Column::Of("key"),
+    Column::Of("rows"),
+    Column::Of("rows_without_key"),
+    Column::Of("bytes"),
+    Column::Of("loaded_at_ms"),
+    Column::Of("failures"),
+    Column::Made("last refused", Side::Left, |table| table.failure.clone().unwrap_or_default()),
 ];
 
 /// A list of reports.

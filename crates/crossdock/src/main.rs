@@ -101,6 +101,7 @@ fn run(command: Command) -> Outcome {
         Command::Mailbox(arguments) => mailbox::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments.command),
         Command::Mailboxes(arguments) => lists::mailboxes(&arguments),
+        Command::Tables(arguments) => lists::tables(&arguments),
         Command::Keygen(arguments) => keys::keygen(&arguments),
         Command::Keys(arguments) => keys::run(&arguments),
         Command::Access(arguments) => access::run(&arguments),

@@ -1,14 +1,15 @@
 //! `crossdock serve`: the context, the HTTP API, and waiting for the end.
 
 use std::net::TcpListener;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crossdock_format::Format;
 use crossdock_runtime::info::EventInfo;
-use crossdock_runtime::{ChangeRequest, ContextConfig, ContextHandle, HandlerSpec, PassedSockets, Stopped};
+use crossdock_runtime::{
+    ChangeRequest, ContextConfig, ContextHandle, FileState, HandlerSpec, PassedSockets, Stopped, TableSpec,
+};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::check::files::raise_limit;
@@ -60,6 +61,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     passed.check(arguments, &config)?;
     let directory = arguments.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let streams = read_schemas(&config.stream, directory)?;
+    let tables: Vec<TableSpec> = config.table.iter().map(|table| table.spec(directory)).collect::<Outcome<_>>()?;
     let tokens = config.tokens(directory)?;
     start_log(config.log.level);
     if let Err(few) = raise_limit(&config, directory) {
@@ -76,7 +78,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     // First: a change while it is read is one.
     let keys = AuthorizedFile::of(&config, directory);
     let security = config.security.read(directory)?;
-    let context_config = ContextConfig { security, ..config.of_context(directory) };
+    let context_config = ContextConfig { security, tables, ..config.of_context(directory) };
     let buffer_bytes = context_config.buffer_bytes;
     let state_dir = context_config.morph.state_dir.as_ref().map(|path| path.display().to_string());
     let context = ContextHandle::prepare(context_config, PassedSockets { udp: passed.udp, attach: passed.attach });
@@ -102,6 +104,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
         gso = udp.cuts_in_kernel,
         gro = udp.joins_in_kernel,
         streams = streams.len(),
+        tables = config.table.len(),
         mailboxes = config.mailbox.len(),
         tasks = config.task.len(),
         handlers = config.handler.len(),
@@ -262,7 +265,7 @@ fn log_event(event: &EventInfo) {
     let EventInfo { kind, handler, context, text, .. } = event;
     match kind.as_str() {
         "failed" | "panicked" | "lost" | "stopped" | "replaced" | "unanswered" | "unreadable" | "undone"
-        | "not_restored" => {
+        | "not_restored" | "table_failed" => {
             tracing::warn!(kind, handler, context, "{text}");
         }
         _ => tracing::info!(kind, handler, context, "{text}"),
@@ -294,14 +297,14 @@ impl<'a> AuthorizedFile<'a> {
     /// The configured file, if there is one.
     fn of(config: &'a Config, directory: &'a Path) -> Option<AuthorizedFile<'a>> {
         let path = directory.join(config.security.authorized_file.as_ref()?);
-        let state = state_of(&path);
+        let state = FileState::of(&path);
         Some(AuthorizedFile { section: &config.security, directory, path, state, reported: None })
     }
 
     /// Reads it again if it has changed. A file that is no list of keys is reported once, and the last list holds; such a file, and
     /// one that cannot be read, is tried again each time.
     fn look(&mut self, context: &ContextHandle) {
-        let now = state_of(&self.path);
+        let now = FileState::of(&self.path);
         if now.is_some() && now == self.state {
             return;
         }
@@ -320,28 +323,6 @@ impl<'a> AuthorizedFile<'a> {
             self.reported = Some(why);
         }
     }
-}
-
-/// The difference between two states of a file: when it was written and changed, in s and ns, which file it is, its length, and who
-/// may read it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct FileState {
-    written: (i64, i64),
-    changed: (i64, i64),
-    file: (u64, u64),
-    bytes: u64,
-    access: (u32, u32, u32),
-}
-
-fn state_of(path: &Path) -> Option<FileState> {
-    let there = std::fs::metadata(path).ok()?;
-    Some(FileState {
-        written: (there.mtime(), there.mtime_nsec()),
-        changed: (there.ctime(), there.ctime_nsec()),
-        file: (there.dev(), there.ino()),
-        bytes: there.size(),
-        access: (there.mode(), there.uid(), there.gid()),
-    })
 }
 
 /// Waits for a signal, or for a context that should not have ended.
@@ -399,12 +380,16 @@ mod tests {
             std::fs::write(&path, &text).unwrap();
             keys.look(&context);
             assert_eq!(connects(), may, "{text}");
-            assert_eq!(keys.state == state_of(&path), text != "desk\n", "what was not read is tried again: {text}");
+            assert_eq!(
+                keys.state == FileState::of(&path),
+                text != "desk\n",
+                "what was not read is tried again: {text}"
+            );
         }
         // A file that has other readers now is in another state, with the same content.
-        let before = state_of(&path);
+        let before = FileState::of(&path);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
-        assert_ne!(state_of(&path), before);
+        assert_ne!(FileState::of(&path), before);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crossdock_query::{KeyedState, Program, Query, QueryError, StatefulProgram, S
 use crate::handler::{Handler, ParameterValues};
 use crate::native::{Arguments, NativeKind, Natives};
 use crate::select::{Form, ProgramPart, SelectHandler};
-use crate::stateful::StatefulHandler;
+use crate::stateful::{StatefulHandler, Tables};
 
 /// The work of a handler, whatever the format of what comes in. It is made anew for every format.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,25 +79,29 @@ impl HandlerProgram {
     /// # Errors
     /// The query cannot be read.
     pub fn reads(&self) -> Result<Vec<String>, MakeError> {
-        self.reads_among(std::iter::empty())
+        self.reads_among(std::iter::empty(), &Tables::default())
     }
 
-    /// The same, as those of the known streams are spelt that names without quotes [mean](crossdock_query::Select::find_stream).
+    /// The same, as those of the known streams are spelt that names without quotes [mean](crossdock_query::Select::find_stream). Reference
+    /// tables are none of them.
     ///
     /// # Errors
-    /// Also: several known streams may be meant by one.
+    /// Also: several known streams may be meant by one; a table stands where it has no rows to begin with.
     pub fn reads_among<'n>(
         &self,
         known: impl IntoIterator<Item = &'n str, IntoIter: Clone>,
+        tables: &Tables,
     ) -> Result<Vec<String>, MakeError> {
         let known = known.into_iter();
         Ok(match self.query()? {
             None => Vec::new(),
             Some(Query::Select(mut select)) => {
+                select.check_no_table(tables.known())?;
                 select.find_stream(known)?;
                 vec![select.stream().to_owned()]
             }
-            Some(Query::Stateful(mut query)) => {
+            Some(Query::Stateful(query)) => {
+                let mut query = with_tables(query, tables, &known)?;
                 query.find_streams(known)?;
                 query.streams().into_iter().map(str::to_owned).collect()
             }
@@ -133,13 +137,20 @@ impl HandlerProgram {
         }))
     }
 
-    /// The plan of a query with state, for the format of each of its streams that decides its rows.
+    /// The plan of a query with state, for the format of each of its streams that decides its rows, and for the reference tables that it
+    /// may name.
     ///
     /// # Errors
     /// An error of the query or the parameters, or does not fit the formats; it is no query with state.
-    pub fn plan_stateful(&self, decided: &[(String, Format)]) -> Result<(StatefulQuery, StatefulProgram), MakeError> {
+    pub fn plan_stateful(
+        &self,
+        decided: &[(String, Format)],
+        tables: &Tables,
+    ) -> Result<(StatefulQuery, StatefulProgram), MakeError> {
         let query = match self.query()? {
-            Some(Query::Stateful(query)) => query,
+            Some(Query::Stateful(query)) => {
+                with_tables(query, tables, &decided.iter().map(|(stream, _)| stream.as_str()))?
+            }
             Some(Query::Select(_)) | None => return Err(MakeError::NotStateful),
         };
         let views = self.subscription_views.iter().flatten();
@@ -159,15 +170,15 @@ impl HandlerProgram {
     /// An error of the query or the parameters, or does not fit the formats; it is no query with state.
     pub fn make_stateful(
         &self,
-        decided: &[(String, Format)],
+        (decided, tables): (&[(String, Format)], &Tables),
         stream: &str,
         format: &Format,
     ) -> Result<Made, MakeError> {
-        let (query, program) = self.plan_stateful(decided)?;
+        let (query, program) = self.plan_stateful(decided, tables)?;
         let readers = query.readers(&program, stream, format, &self.parameters)?;
         let output = program.output().clone();
-        let handler =
-            StatefulHandler::new(Arc::new(program), readers).map_err(|problem| MakeError::Stages { problem })?;
+        let handler = StatefulHandler::with_tables(Arc::new(program), readers, tables)
+            .map_err(|problem| MakeError::Stages { problem })?;
         let form = HandlerForm { steps: handler.steps() };
         let handler = Box::new(handler);
         Ok(Made {
@@ -188,9 +199,10 @@ impl HandlerProgram {
             HandlerSource::Sql(_) | HandlerSource::State(_) => {
                 let Some(Query::Select(select)) = self.query()? else {
                     // Only for one stream it could be made here.
-                    let streams = self.reads()?;
+                    let streams = self.reads_among(std::iter::empty(), natives.tables())?;
                     let [stream] = &streams[..] else { return Err(MakeError::Streams { streams }) };
-                    return self.make_stateful(&[(stream.clone(), input.clone())], stream, input);
+                    let decided = [(stream.clone(), input.clone())];
+                    return self.make_stateful((&decided, natives.tables()), stream, input);
                 };
                 let program = select.plan_with(input, &self.parameters)?;
                 let handler = SelectHandler::new(program.clone());
@@ -213,6 +225,16 @@ impl HandlerProgram {
             }
         }
     }
+}
+
+/// The query, in which names mean these reference tables, but for those that are known to mean streams: the rules of access decided so for
+/// a subscription whose stream is yet to come.
+fn with_tables<'n>(
+    query: StatefulQuery,
+    tables: &Tables,
+    streams: &(impl Iterator<Item = &'n str> + Clone),
+) -> Result<StatefulQuery, QueryError> {
+    query.with_tables(tables.known().filter(|table| !streams.clone().any(|stream| table.is_called(stream))))
 }
 
 /// A handler for one format of what comes in, ready to run, and what is known of it.

@@ -9,7 +9,7 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crossdock_engine::{Handler, HandlerProgram, HandlerSource, Natives, SnapshotHandler, StateOrder};
+use crossdock_engine::{Handler, HandlerProgram, HandlerSource, Natives, SnapshotHandler, StateOrder, Tables};
 use crossdock_format::{Format, Record, RecordBuilder, Value};
 use crossdock_mailbox::Selection;
 use crossdock_query::{KeyedState, Select, SnapshotProgram, parse_subscription};
@@ -62,7 +62,7 @@ impl Kept {
         program.check(&Natives::built_in()).unwrap();
         assert_eq!((program.reads().unwrap(), program.is_stateful()), (vec!["s".to_owned()], true));
         let decided = [("s".to_owned(), format())];
-        let make = || program.make_stateful(&decided, "s", &format()).unwrap();
+        let make = || program.make_stateful((&decided, &Tables::default()), "s", &format()).unwrap();
         let (first, second) = (make(), make());
         let rows = first.output.clone();
         let order = StateOrder { readers: 0, walks: 0 };
@@ -112,7 +112,8 @@ impl Kept {
         change(&mut self.declared);
         let source = HandlerSource::State(self.declared.clone());
         let program = HandlerProgram { source, ..HandlerProgram::sql("") };
-        let mut next = program.make_stateful(&[("s".to_owned(), format())], "s", &format()).unwrap().handler;
+        let mut next =
+            program.make_stateful((&[("s".to_owned(), format())], &Tables::default()), "s", &format()).unwrap().handler;
         next.take_over(self.handler().hand_over().unwrap()).unwrap();
         self.handlers[self.has] = next;
     }
@@ -485,7 +486,8 @@ fn a_reader_hears_of_another_state_though_its_rows_have_another_format() {
     reader.take(&kept.log, usize::MAX);
     let state = KeyedState { key: vec!["v".into()], ..kept.declared.clone() };
     let program = HandlerProgram { source: HandlerSource::State(state), ..HandlerProgram::sql("") };
-    let mut other = program.make_stateful(&[("s".to_owned(), wider.clone())], "s", &wider).unwrap();
+    let mut other =
+        program.make_stateful((&[("s".to_owned(), wider.clone())], &Tables::default()), "s", &wider).unwrap();
     // It has a record before its first walk, which is of no use to a reader of the one before.
     let mut log: Vec<Vec<u8>> = Vec::new();
     let mut row = RecordBuilder::new(&wider);

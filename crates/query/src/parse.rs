@@ -223,8 +223,7 @@ impl Select {
     /// # Errors
     /// Several streams differ from the name in case alone.
     pub fn find_stream<'n>(&mut self, known: impl IntoIterator<Item = &'n str>) -> Result<(), QueryError> {
-        let named = Named { name: &self.stream, is_quoted: self.is_stream_quoted, at: self.stream_at };
-        if let Some(spelt) = named.found(known).map_err(|error| error.over(&self.sql))? {
+        if let Some(spelt) = self.named().found(known).map_err(|error| error.over(&self.sql))? {
             spelt.clone_into(&mut self.stream);
         }
         Ok(())
@@ -335,8 +334,12 @@ impl Select {
 
     /// The error for a stream that is not there: where it is named, what is known, and which of that may have been meant.
     pub fn unknown_stream(&self, known: &[&str]) -> QueryError {
-        let named = Named { name: &self.stream, is_quoted: self.is_stream_quoted, at: self.stream_at };
-        named.unknown(known).over(&self.sql)
+        self.named().unknown(known).over(&self.sql)
+    }
+
+    /// Its stream as FROM names it.
+    pub(crate) fn named(&self) -> Named<'_> {
+        Named { name: &self.stream, is_quoted: self.is_stream_quoted, at: self.stream_at }
     }
 
     /// Where its stream stands.

@@ -5,6 +5,7 @@ pub mod values;
 
 pub use networks::Network;
 
+use crate::tables::TableSpec;
 use crossdock_control::access::Rules;
 use crossdock_mailbox::HugePages;
 use crossdock_mailbox::attach::AttachAddr;
@@ -137,6 +138,9 @@ pub struct ContextConfig {
     /// How records are converted for subscribers that say which formats they accept.
     #[serde(skip)]
     pub morph: MorphConfig,
+    /// The reference tables.
+    #[serde(skip)]
+    pub tables: Vec<TableSpec>,
     /// The further contexts, where handlers run, and how they are run there.
     #[serde(skip)]
     pub platform: PlatformConfig,
@@ -505,6 +509,7 @@ impl Default for ContextConfig {
             host: HostConfig::default(),
             services: ServicesConfig::default(),
             morph: MorphConfig::default(),
+            tables: Vec::new(),
             platform: PlatformConfig::default(),
             security: SecurityConfig::default(),
             access: None,

@@ -11,7 +11,7 @@ use crate::host::tasks::TaskFactory;
 use crate::inbox::Inbox;
 use crate::info::{
     ClientInfo, ContextInfo, ConversionInfo, ExplainInfo, FormatInfo, MailboxInfo, PathInfo, SessionInfo, StreamInfo,
-    SubscriptionInfo, sum,
+    SubscriptionInfo, TableInfo, sum,
 };
 use crate::managers::handle::ManagerHandle;
 use crate::planner::PlannerThreads;
@@ -20,6 +20,7 @@ use crate::starting;
 use crate::state::StateThread;
 use crate::subscribing::SetQueryError;
 use crate::subscriptions::reads;
+use crate::tables::{self, TableThread};
 use crossdock_control::conversions::Owner as ConversionOwner;
 use crossdock_device::{UdpDevice, UdpInfo};
 use crossdock_format::Format;
@@ -98,6 +99,9 @@ pub enum StartError {
         /// The system's error.
         source: io::Error,
     },
+    /// A reference table could not be read.
+    #[error("{0}")]
+    Table(String),
     /// The system refused memory, a thread or the like.
     #[error("cannot start the context: {what}: {source}")]
     System {
@@ -156,6 +160,7 @@ pub(crate) struct Shared {
     pub(crate) attach: Mutex<Option<AttachThread>>,
     pub(crate) services: Mutex<ServiceThread>,
     pub(crate) state: Mutex<Option<StateThread>>,
+    pub(crate) tables: Mutex<Option<TableThread>>,
     pub(crate) planner: Mutex<PlannerThreads>,
     pub(crate) catalog: CatalogHandle,
     pub(crate) catalog_thread: Mutex<Option<CatalogThread>>,
@@ -280,6 +285,14 @@ impl ContextHandle {
     /// [`Stopped`]; so for all questions.
     pub fn streams(&self) -> Result<Vec<StreamInfo>, Stopped> {
         self.ask_all(|context| context.stream_infos()).map(sum::streams)
+    }
+
+    /// All reference tables, in the order of the configuration.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn tables(&self) -> Result<Vec<TableInfo>, Stopped> {
+        Ok(tables::infos(self.shared.catalog.snapshot()?.tables()))
     }
 
     /// All subscriptions, oldest first.
@@ -699,6 +712,7 @@ impl Shared {
             }
         }
         drop(self.attach.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.tables.lock().unwrap_or_else(PoisonError::into_inner).take());
         // The contexts that they wait for have ended.
         if stopped.is_ok() {
             self.services.lock().unwrap_or_else(PoisonError::into_inner).join();

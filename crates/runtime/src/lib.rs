@@ -58,6 +58,7 @@ mod state;
 mod streams;
 mod subscribing;
 mod subscriptions;
+mod tables;
 
 pub use config::values as settings;
 pub use config::{
@@ -82,3 +83,4 @@ pub use managers::state_spec::{StateSpec, state_name, stream_of_state};
 pub use platform::rig;
 pub use refusal::Stopped;
 pub use subscribing::SetQueryError;
+pub use tables::{FileState, MAX_TABLE_BYTES, TableSpec};

@@ -26,10 +26,11 @@ use crate::planner::Planner;
 use crate::platform::overlay::Overlay;
 use crate::platform::start::{Seat, Started as Platform, start as start_platform};
 use crate::state::{self, Started, StateSide, StateThread};
+use crate::tables::{self, TableThread};
 use crossdock_device::{
     Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu, set_nice, take_short_turns,
 };
-use crossdock_engine::Natives;
+use crossdock_engine::{Natives, Tables};
 use crossdock_format::registry::Registry;
 use crossdock_mailbox::attach::{AttachAddr, AttachListener};
 use crossdock_mailbox::host::HostInterface;
@@ -91,8 +92,9 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let inboxes: Arc<[Inbox]> = opened.iter().map(|context| context.inbox.clone()).collect();
     let mut complaints = refused_priorities(&all);
     let (views, access) = observe(&config);
+    let (tables, table_thread) = start_tables(&mut config, &views.events)?;
     // The state thread ends once the catalog's has ended.
-    let (state_thread, catalog_thread, catalog) = start_catalog(&config, &inboxes, &views.events, &mut complaints)?;
+    let (state_thread, catalog_thread, catalog) = start_catalog((&config, &tables), &inboxes, &views, &mut complaints)?;
     let clock = Clock::start();
     let large = |context: &Opened| context.pool.buffers_for(MAX_SUPER_BYTES);
     let doorbells: Vec<Doorbell> = opened.iter().map(|context| context.poller.doorbell()).collect();
@@ -112,9 +114,8 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let home = opened.iter().position(|context| context.services.is_some());
     let home = home.ok_or_else(|| system(CONTEXTS)(io::Error::other("none has services")))?;
     let attach = attach(&config, passed.attach, local_addr, (targets.collect(), home, views.events.clone()))?;
-    let handles = inboxes.iter().zip(&io_seats);
-    let handles: Vec<IoHandle> =
-        handles.map(|(inbox, (at, _))| IoHandle { inbox: inbox.clone(), at: ContextIndex(*at as u8) }).collect();
+    let handles = inboxes.iter().zip(&io_seats).map(|(inbox, (at, _))| io_handle(inbox, *at));
+    let handles: Vec<IoHandle> = handles.collect();
     let pinned: Vec<usize> = seats.iter().filter_map(|seat| seat.cpu).collect();
     let (planner, planner_threads) = Planner::start(&pinned).map_err(system("a thread"))?;
     let requests = Arc::new(RequestQueue::default());
@@ -127,9 +128,8 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let ended = watch.ended();
     let kept = Kept::new(config.morph.state_dir.clone());
     let home = handles.get(home).cloned().ok_or_else(|| system(CONTEXTS)(io::Error::other("none has services")))?;
-    let (manager, manager_thread) =
-        start_managers((handles, home.at), (overlay, watch), &catalog, config.platform, (kept, views), requests)
-            .map_err(system("a thread"))?;
+    let of = ((handles, home.at), (overlay, watch), (&catalog, tables));
+    let (manager, manager_thread) = start_managers(of, config.platform, (kept, views), requests)?;
     Ok(Shared {
         local_addr,
         udp,
@@ -141,6 +141,7 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
         attach: Mutex::new(attach),
         services: Mutex::new(service_thread),
         state: Mutex::new(state_thread),
+        tables: Mutex::new(table_thread),
         planner: Mutex::new(planner_threads),
         catalog,
         catalog_thread: Mutex::new(Some(catalog_thread)),
@@ -149,6 +150,18 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
         complaints,
         access: common.access,
     })
+}
+
+/// The handle to the I/O context at this place.
+fn io_handle(inbox: &Inbox, at: usize) -> IoHandle {
+    IoHandle { inbox: inbox.clone(), at: ContextIndex(at as u8) }
+}
+
+/// Reads the reference tables, and has their files looked at.
+fn start_tables(config: &mut ContextConfig, events: &Events) -> Result<(Tables, Option<TableThread>), StartError> {
+    let (tables, watched) = tables::read_all(std::mem::take(&mut config.tables)).map_err(StartError::Table)?;
+    let thread = TableThread::start(watched, tables.clone(), events.clone()).map_err(system("a thread"))?;
+    Ok((tables, thread))
 }
 
 /// The reports and events of a daemon, and its access rules, whose refusals are among them.
@@ -280,40 +293,42 @@ fn run_context(parts: Parts) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(name).spawn(run)
 }
 
+/// The parts that managers work with: the I/O contexts and the home one, the graphs of all contexts, and the names that queries may have.
+type OfManagers<'a> = ((Vec<IoHandle>, ContextIndex), (Overlay, Watch), (&'a CatalogHandle, Tables));
+
 /// Starts the managers' thread, which takes `requests`.
 fn start_managers(
-    (io, home): (Vec<IoHandle>, ContextIndex),
-    (overlay, watch): (Overlay, Watch),
-    catalog: &CatalogHandle,
+    ((io, home), (overlay, watch), (catalog, tables)): OfManagers<'_>,
     config: PlatformConfig,
     (kept, views): (Kept, Views),
     requests: Arc<RequestQueue>,
-) -> io::Result<(ManagerHandle, JoinHandle<()>)> {
-    let natives = Natives::built_in();
+) -> Result<(ManagerHandle, JoinHandle<()>), StartError> {
+    let natives = Natives::built_in().with_tables(tables);
     let handle = ManagerHandle::new(Arc::clone(&requests), views.clone());
     let catalog = catalog.clone();
     let parts = ManagerParts { io, home, catalog, overlay, watch, natives, config, kept, views, requests };
-    Ok((handle, Managers::start(parts)?))
+    Ok((handle, Managers::start(parts).map_err(system("a thread"))?))
 }
 
 /// Starts the thread of the catalog, which has what is kept and gives its snapshots to the I/O contexts.
 fn start_catalog(
-    config: &ContextConfig,
+    (config, tables): (&ContextConfig, &Tables),
     inboxes: &[Inbox],
-    events: &Events,
+    views: &Views,
     complaints: &mut Vec<String>,
 ) -> Result<(Option<StateThread>, CatalogThread, CatalogHandle), StartError> {
     let (handle, requests) = CatalogHandle::new();
     let Keeping { registry, thread, side, complaints: mut unread } = keep(config, &handle)?;
     complaints.append(&mut unread);
-    let mut catalog = Catalog::new(config.max_streams as usize, config.max_streams_per_peer);
+    let catalog = Catalog::new(config.max_streams as usize, config.max_streams_per_peer);
+    let mut catalog = catalog.with_tables(tables.clone());
     for context in inboxes {
         let context = context.clone();
         catalog.watch(Box::new(move |snapshot, changed| context.post_snapshot(snapshot, changed).is_ok()));
     }
     complaints.append(&mut catalog.restore(&registry, side));
     if let Some(after_s) = NonZero::new(config.unused_stream_expiry_s) {
-        let events = events.clone();
+        let events = views.events.clone();
         let report = move |stream: &str, version: Option<u32>| {
             let (kind, of) = match version {
                 None => ("stream-removed", String::new()),

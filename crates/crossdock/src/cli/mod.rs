@@ -250,6 +250,16 @@ Examples:
   crossdock streams rm A")]
     Streams(Streams),
 
+    /// Lists the daemon's reference tables
+    #[command(after_help = "\
+Examples:
+  crossdock tables
+  crossdock tables --json | jq -r .schema
+
+A table is declared in the daemon's configuration ([[table]]), and read again when its
+file changes. `refused` counts changed files that were not taken: the rows before stay.")]
+    Tables(List),
+
     /// Lists the daemon's subscriptions, and gives one another query
     #[command(after_help = "\
 Examples:

@@ -5,6 +5,7 @@ mod complaint;
 mod handler;
 mod host;
 mod security;
+mod table;
 mod values;
 
 use std::collections::BTreeSet;
@@ -23,6 +24,7 @@ pub(crate) use self::handler::HandlerSection;
 use self::host::PeerSection;
 pub(crate) use self::host::{HostSection, MailboxSection, NodeSection, TaskSection};
 pub(crate) use self::security::SecuritySection;
+pub(crate) use self::table::TableSection;
 use self::values::{auto_or_path, in_words, off_or_loopback};
 use crate::failure::{Failure, Outcome};
 use crate::http::token::Tokens;
@@ -61,6 +63,8 @@ pub(crate) struct Config {
     pub(crate) log: LogSection,
     /// Streams that are there from the start.
     pub(crate) stream: Vec<StreamSection>,
+    /// Reference tables, in which queries look rows up.
+    pub(crate) table: Vec<TableSection>,
     /// Mailboxes that are there from the start.
     pub(crate) mailbox: Vec<MailboxSection>,
     /// Tasks that run from the start.
@@ -214,6 +218,31 @@ impl Config {
         access::tokens(&self.access, self.control.token_file.as_deref(), directory)
     }
 
+    /// A table that is wrong for itself, or whose name is another table's or a stream's.
+    fn contradicting_table(&self) -> Option<String> {
+        let mut named: BTreeSet<String> = BTreeSet::new();
+        let streams = || self.stream.iter().map(|stream| &stream.name);
+        let outputs = self.handlers();
+        self.table.iter().find_map(|table| {
+            let (name, lower) = (&table.name, table.name.to_lowercase());
+            if streams().any(|stream| stream.to_lowercase() == lower) {
+                return Some(format!(
+                    "[[table]] `{name}` has the name of a [[stream]]: a name in a query means one of them"
+                ));
+            }
+            if let Some(handler) = outputs.iter().find(|handler| handler.derived().to_lowercase() == lower) {
+                let handler = &handler.name;
+                return Some(format!(
+                    "[[table]] `{name}` has the name of the output stream of [[handler]] `{handler}`"
+                ));
+            }
+            match named.insert(lower) {
+                false => Some(format!("[[table]]: two tables are called `{name}`, or differ in case alone")),
+                true => table.contradiction(),
+            }
+        })
+    }
+
     /// Values that do not go together, each key being right for itself.
     fn contradiction(&self) -> Option<String> {
         let mut nodes: BTreeSet<&str> = self.node.peer.iter().map(|peer| peer.name.as_str()).collect();
@@ -234,7 +263,7 @@ impl Config {
         if handlers.len() < self.handler.len() {
             return Some("[[handler]]: two handlers have the same name".to_owned());
         }
-        let stream = self.stream.iter().find_map(StreamSection::contradiction);
+        let stream = self.stream.iter().find_map(StreamSection::contradiction).or_else(|| self.contradicting_table());
         let handler = stream.or_else(|| self.handler.iter().find_map(HandlerSection::contradiction));
         let contexts =
             || self.of_context(Path::new("")).contexts().err().map(|why| format!("[[platform.context]]: {why}"));
@@ -309,7 +338,7 @@ mod tests {
                 |key: &String| shown.contains_key(key) || EXAMPLE.contains(&format!("# [[{section}.{key}]]\n"));
             assert!(keys.iter().all(is_shown), "[{section}] has {keys:?}, the example {shown:?}");
         }
-        for section in ["stream", "mailbox", "task", "handler", "node.peer", "platform.context", "access"] {
+        for section in ["stream", "table", "mailbox", "task", "handler", "node.peer", "platform.context", "access"] {
             let keys = keys_of(&format!("[{section}]"));
             assert!(!keys.is_empty(), "{section}");
             let (_, shown) = EXAMPLE.split_once(&format!("# [[{section}]]\n")).unwrap();

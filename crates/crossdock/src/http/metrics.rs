@@ -14,7 +14,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use crossdock_runtime::info::{
     ContextInfo, ControlInfo, Described, Field, HandlerContextInfo, HandlerInfo, HistogramInfo, MailboxInfo,
-    MetricKind, StreamInfo, Unit, Value,
+    MetricKind, StreamInfo, TableInfo, Unit, Value,
 };
 use crossdock_runtime::{ContextHandle, Stopped};
 use prometheus_client::collector::Collector;
@@ -67,6 +67,7 @@ struct Exposition {
     handlers: Vec<HandlerInfo>,
     streams: Vec<StreamInfo>,
     mailboxes: Vec<MailboxInfo>,
+    tables: Vec<TableInfo>,
     /// How many of each kind were omitted.
     omitted: Vec<(&'static str, u64)>,
 }
@@ -82,6 +83,7 @@ impl Exposition {
             handlers: manager.handlers()?,
             streams: context.streams()?,
             mailboxes: context.mailboxes()?,
+            tables: context.tables()?,
             omitted: Vec::new(),
         };
         exposition.bound();
@@ -99,6 +101,7 @@ impl Exposition {
             bounded("handler", &mut self.handlers),
             bounded("mailbox", &mut self.mailboxes),
             bounded("stream", &mut self.streams),
+            bounded("table", &mut self.tables),
         ];
     }
 
@@ -120,7 +123,8 @@ impl Collector for Exposition {
         families.reports(&self.contexts)?;
         families.reports(&self.handlers)?;
         families.reports(&self.streams)?;
-        families.reports(&self.mailboxes)
+        families.reports(&self.mailboxes)?;
+        families.reports(&self.tables)
     }
 }
 

@@ -24,7 +24,7 @@ use crossdock_nectarine::Implementation;
 use crossdock_runtime::info::{
     AccessRuleInfo, ClientInfo, ContextInfo, ControlInfo, ConversionInfo, EventInfo, FormatInfo, FormatNameSchema,
     HandlerContextInfo, HandlerInfo, HistoryInfo, MailboxInfo, PathInfo, PlanInfo, SessionInfo, StreamInfo,
-    SubscriptionInfo,
+    SubscriptionInfo, TableInfo,
 };
 use crossdock_runtime::{FormatName, HandlerSpec};
 use serde::{Deserialize, Serialize};
@@ -191,6 +191,13 @@ pub(crate) struct Clients {
 pub(crate) struct Mailboxes {
     /// The list.
     pub(crate) mailboxes: Vec<MailboxInfo>,
+}
+
+/// All reference tables.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct TableInfos {
+    /// The list.
+    pub(crate) tables: Vec<TableInfo>,
 }
 
 /// The body of `POST /v1/mailboxes`.

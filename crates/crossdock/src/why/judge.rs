@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crossdock_format::{Format, Record, RecordBuilder};
-use crossdock_query::{EvalError, Interpreter, Program, Query, QueryError, Snapshot, parse_query};
+use crossdock_query::{EvalError, Interpreter, Program, Query, QueryError, ReferenceTable, Snapshot, parse_query};
 
 use crate::failure::{Failure, Outcome};
 
@@ -38,11 +38,20 @@ impl Judge {
     ///
     /// # Errors
     /// The query does not read the stream.
-    pub(super) fn new(sql: &str, stream: &str, formats: BTreeMap<String, Format>) -> Outcome<Judge> {
-        let mut query = parse_query(sql).map_err(|error| {
+    pub(super) fn new(
+        sql: &str,
+        stream: &str,
+        formats: BTreeMap<String, Format>,
+        tables: &[ReferenceTable],
+    ) -> Outcome<Judge> {
+        let query = parse_query(sql).map_err(|error| {
             Failure::failed(format!("the subscription's query cannot be read: {error}"))
                 .hint("the daemon may be of another version than this program; compare `crossdock --version`")
         })?;
+        let mut query = match query {
+            Query::Stateful(query) => Query::Stateful(query.with_tables(tables).map_err(Failure::usage)?),
+            query @ Query::Select(_) => query,
+        };
         let known = || formats.keys().map(String::as_str).chain((!formats.contains_key(stream)).then_some(stream));
         let reads = match &mut query {
             Query::Select(select) => select.find_stream(known()).map(|()| vec![select.stream().to_owned()]),
@@ -164,7 +173,7 @@ mod tests {
         set(&mut row);
         let bytes = row.finish().unwrap().to_vec();
         let others = BTreeMap::from([("w".to_owned(), Format::parse_schema("origin string\nat timestamp").unwrap())]);
-        let mut judge = Judge::new(sql, "a", others).map_err(|failure| failure.text()).unwrap();
+        let mut judge = Judge::new(sql, "a", others, &[]).map_err(|failure| failure.text()).unwrap();
         judge.judgement(&Record::check(&format, &bytes).unwrap())
     }
 
@@ -218,7 +227,7 @@ mod tests {
 
     #[test]
     fn another_stream_and_unknown_columns_are_said() {
-        let failure = Judge::new("SELECT * FROM b", "a", BTreeMap::new()).err().unwrap();
+        let failure = Judge::new("SELECT * FROM b", "a", BTreeMap::new(), &[]).err().unwrap();
         assert!(failure.text().contains("does not read `a`"), "{}", failure.text());
         let judgement = judgement("SELECT y FROM a", "x i64", |row| row.set_i64(0, 0).unwrap());
         assert!(matches!(&judgement, Judgement::Unknown(why) if why.contains("y")), "{judgement:?}");

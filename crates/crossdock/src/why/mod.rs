@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use crossdock_format::Format;
 use crossdock_format::encoding::{Encoding, EncodingOptions};
 use crossdock_nectarine::{DropCause, Error, Event, Overflow, Records, Subscriber, SubscriberBuilder};
-use crossdock_runtime::info::SubscriptionInfo;
+use crossdock_query::ReferenceTable;
+use crossdock_runtime::info::{SubscriptionInfo, TableInfo};
 use serde_json::{Value, json};
 
 use self::judge::{Judge, Judgement};
@@ -37,7 +38,7 @@ pub(crate) fn run(arguments: &Why) -> Outcome {
     })?;
     let formats = formats(&client)?;
     let stream = spelling(&arguments.stream, &formats);
-    let judge = Judge::new(&before.sql, &stream, formats)?;
+    let judge = Judge::new(&before.sql, &stream, formats, &tables(&client)?)?;
     if !before.accept.is_empty() {
         out::say("the subscription accepts certain formats: records are judged as published, before any conversion");
     }
@@ -101,6 +102,18 @@ fn formats(client: &Client) -> Outcome<BTreeMap<String, Format>> {
         }
     }
     Ok(latest.into_iter().map(|(stream, (_, format))| (stream, format)).collect())
+}
+
+/// The reference tables that a query may look rows up in.
+fn tables(client: &Client) -> Outcome<Vec<ReferenceTable>> {
+    let http::TableInfos { tables } = client.get("/v1/tables")?;
+    let read = |table: &TableInfo| {
+        // One that cannot be read here is one that the query may not need.
+        let format = Format::parse_schema(&table.schema).ok()?;
+        let key = table.key.iter().map(|column| format.field(column)).collect::<Option<_>>()?;
+        Some(ReferenceTable { name: table.name.clone(), format, key })
+    };
+    Ok(tables.iter().filter_map(read).collect())
 }
 
 /// The subscriber for the records in question.

@@ -9,8 +9,9 @@ fn every_command_that_prints_a_list_or_a_report_prints_json() {
     place.write("next.schema", "carrier string\n");
     place.run(["publish", "A", "flights.csv", "--schema", "a.schema"]).with_code(0);
     let sql = "SELECT * FROM A";
-    let commands: [&[&str]; 20] = [
+    let commands: [&[&str]; 21] = [
         &["streams"],
+        &["tables"],
         &["subscriptions"],
         &["formats"],
         &["formats", "show", "A:v1"],

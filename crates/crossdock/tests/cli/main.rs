@@ -37,6 +37,7 @@ mod setup;
 mod start;
 mod states;
 mod systemd;
+mod tables;
 mod top;
 mod trace;
 mod transit;

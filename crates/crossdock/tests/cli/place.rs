@@ -84,7 +84,13 @@ impl Sandbox {
 
     /// The same, with more lines for its `[context]`, or for sections behind that.
     pub(crate) fn with_configured_daemon(context: &str) -> (Sandbox, Daemon) {
+        Sandbox::with_configured_daemon_and(context, |_| {})
+    }
+
+    /// The same with files that the configuration names.
+    pub(crate) fn with_configured_daemon_and(context: &str, files: impl FnOnce(&Sandbox)) -> (Sandbox, Daemon) {
         let mut place = Sandbox::new();
+        files(&place);
         place.write("a.schema", FLIGHTS_SCHEMA);
         let config =
             format!("[[stream]]\nname = \"A\"\nschema = \"a.schema\"\n[context]\nlisten = \"127.0.0.1:0\"\n{context}");

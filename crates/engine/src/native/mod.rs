@@ -19,6 +19,7 @@ use crossdock_format::Format;
 
 use crate::handler::Handler;
 use crate::program::MakeError;
+use crate::stateful::Tables;
 
 pub use arguments::{Arguments, Parameter, ParameterKind};
 pub use tally::MAX_KEYS;
@@ -96,10 +97,11 @@ impl fmt::Debug for NativeKind {
     }
 }
 
-/// The native handlers that there are, by name.
+/// The native handlers that there are, by name, and the reference tables that queries may name.
 #[derive(Clone, Debug)]
 pub struct Natives {
     by_name: BTreeMap<Arc<str>, NativeKind>,
+    tables: Tables,
 }
 
 impl Natives {
@@ -114,9 +116,20 @@ impl Natives {
             changes::kind(),
             convert::kind(),
         ];
-        let mut natives = Natives { by_name: BTreeMap::new() };
+        let mut natives = Natives { by_name: BTreeMap::new(), tables: Tables::default() };
         kinds.into_iter().for_each(|kind| natives.add(kind));
         natives
+    }
+
+    /// With these reference tables.
+    #[must_use]
+    pub fn with_tables(self, tables: Tables) -> Natives {
+        Natives { tables, ..self }
+    }
+
+    /// The reference tables.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
     }
 
     /// Adds a kind, in place of the one that had its name.

@@ -240,7 +240,11 @@ impl Join {
 }
 
 /// Whether the further conditions hold for a pair.
-fn holds(condition: Option<&Program>, pair: &[u8], interpreter: &mut Interpreter) -> Result<bool, EvalError> {
+pub(super) fn holds(
+    condition: Option<&Program>,
+    pair: &[u8],
+    interpreter: &mut Interpreter,
+) -> Result<bool, EvalError> {
     match condition {
         Some(program) => interpreter.matches(program, &Record::assume_checked(&program.input, pair)),
         None => Ok(true),

@@ -28,6 +28,7 @@ mod grow;
 mod join;
 mod keys;
 mod latest;
+mod lookup;
 mod moment;
 mod operator;
 mod over;
@@ -37,6 +38,7 @@ mod ranked;
 mod rows;
 mod sketch;
 mod state;
+mod table;
 mod texts;
 mod time_queue;
 mod windows;
@@ -46,7 +48,9 @@ use std::sync::Arc;
 
 use crossdock_format::Record;
 use crossdock_mailbox::{Batch, Selection};
-use crossdock_query::{EvalError, Interpreter, Operator, Port, Program, Projection, Stage, StatefulProgram, Window};
+use crossdock_query::{
+    EvalError, Interpreter, Operator, Port, Program, Projection, Stage, StatefulProgram, TableLookup, Window,
+};
 
 use crate::filter::Filter;
 use crate::handler::{Handler, HandlerCounters, HandlerState, ParameterValues, Sink, Verdict};
@@ -58,6 +62,8 @@ use crate::warm::{own, touch_fields};
 pub use latest::StateOrder;
 pub(crate) use ranked::Ranked;
 use state::{Flow, State, Then};
+use table::StageTables;
+pub use table::{SharedTable, TableOrder, TableRows, Tables};
 
 /// Runs a query with state over the records of one of its streams, in one format.
 ///
@@ -68,6 +74,8 @@ pub struct StatefulHandler {
     program: Arc<StatefulProgram>,
     readers: Vec<Reader>,
     thens: Vec<Then>,
+    /// The rows that its stages look up. They are its own, not of the state: each handler that shares that has the same ones.
+    tables: StageTables,
     /// Not there from the time when it was handed over.
     state: Option<Box<State>>,
     /// The state that it had before it took over another's: freed with the handler, off the core.
@@ -100,9 +108,22 @@ impl StatefulHandler {
     /// that makes the rows of each from these records.
     ///
     /// # Errors
-    /// In words: a program does not fit the place that it makes rows for, or a stage its formats.
+    /// In words: a program does not fit the place that it makes rows for, or a stage its formats; it looks rows up in a table.
     pub fn new(program: Arc<StatefulProgram>, readers: Vec<(Port, Program)>) -> Result<StatefulHandler, String> {
-        let state = State::of(&program)?;
+        StatefulHandler::with_tables(program, readers, &Tables::default())
+    }
+
+    /// The same for a query that may look rows up in these reference tables: in the rows that they have now, until it is
+    /// [ordered](TableOrder) to take others.
+    ///
+    /// # Errors
+    /// As [`StatefulHandler::new`]; a table is not there.
+    pub fn with_tables(
+        program: Arc<StatefulProgram>,
+        readers: Vec<(Port, Program)>,
+        tables: &Tables,
+    ) -> Result<StatefulHandler, String> {
+        let (state, tables) = (State::of(&program)?, StageTables::of(&program, tables)?);
         let reader = |(port, reads): (Port, Program)| {
             let input = program.stages.get(port.stage).and_then(|stage| stage.inputs.get(port.input));
             if !input.is_some_and(|input| input.row == reads.output) {
@@ -121,6 +142,7 @@ impl StatefulHandler {
         }
         Ok(StatefulHandler {
             thens: Then::all(&program),
+            tables,
             kind: kind_of(&program).into(),
             wants_time: program.stages.iter().any(wants_time),
             state: Some(Box::new(state)),
@@ -170,8 +192,8 @@ impl StatefulHandler {
             self.state = State::of(&self.program).ok().map(Box::new);
             debug_assert!(self.state.is_some(), "a state was made once from this program");
         }
-        let StatefulHandler { readers, thens, state, counters, errors, first_error, .. } = self;
-        let flow = Flow { out, made: 0, late: 0, errors: 0, error: None, interpreter: &mut self.within };
+        let StatefulHandler { readers, thens, tables, state, counters, errors, first_error, .. } = self;
+        let flow = Flow { out, made: 0, late: 0, errors: 0, error: None, interpreter: &mut self.within, tables };
         let reading = Reading { interpreter: &mut self.interpreter, counters, errors, first_error };
         Some(Parts { readers, thens, state: state.as_mut()?, flow, reading })
     }
@@ -381,6 +403,9 @@ impl Handler for StatefulHandler {
     }
 
     fn set_parameters(&mut self, values: &mut ParameterValues) -> bool {
+        if let Some(order) = values.get_mut::<TableOrder>() {
+            return self.tables.exchange(order);
+        }
         let Some(order) = values.get_mut::<StateOrder>() else { return false };
         // It goes to the state, whichever of those that share it has it.
         self.state.iter_mut().for_each(|state| state.order(*order));
@@ -401,7 +426,7 @@ impl Handler for StatefulHandler {
 /// Whether a stage closes windows or lets go of rows: by the clock, or a part at a time.
 fn wants_time(stage: &Stage) -> bool {
     match &stage.operator {
-        Operator::Union | Operator::Over(_) => false,
+        Operator::Union | Operator::Over(_) | Operator::Lookup(_) => false,
         Operator::Aggregate(aggregation) => aggregation.window != Window::Running,
         Operator::Join(_) | Operator::Asof(_) | Operator::Latest(_) => true,
     }
@@ -429,16 +454,25 @@ fn kind_of(program: &StatefulProgram) -> String {
             Operator::Over(over) => write!(kind, "{over:?};"),
             Operator::Asof(asof) => write!(kind, "{asof:?};"),
             Operator::Latest(latest) => write!(kind, "latest {:?};", latest.keys),
+            Operator::Lookup(TableLookup { kind: of, table, keys, columns, condition, .. }) => {
+                write!(kind, "{of:?} table {table:?} {keys:?} {columns:?} {:?};", conditions_of(condition.as_ref()))
+            }
             Operator::Join(join) => {
-                let conditions = join.condition.iter().flat_map(|program| {
-                    program.filter.iter().map(|condition| condition.sql(&program.input).with_values().to_string())
-                });
-                let conditions: Vec<String> = conditions.collect();
+                let conditions = conditions_of(join.condition.as_ref());
                 write!(kind, "{:?} {:?} {:?} {conditions:?};", join.kind, join.keys, join.within_ns)
             }
         };
     }
     kind
+}
+
+/// The conditions on pairs, as SQL with the values of parameters.
+fn conditions_of(program: Option<&Program>) -> Vec<String> {
+    let of = |program: &Program| {
+        let text = |condition: &crossdock_query::Expr| condition.sql(&program.input).with_values().to_string();
+        program.filter.iter().map(text).collect()
+    };
+    program.map(of).unwrap_or_default()
 }
 
 /// The columns that a program makes, as SQL with the values of parameters.

@@ -6,8 +6,10 @@ use crossdock_query::{Operator as Plan, RowTime, Stage as StagePlan};
 use super::asof::Asof;
 use super::join::Join;
 use super::latest::{Latest, StateOrder};
+use super::lookup::Lookup;
 use super::moment::{Budget, Emit, Lost, Moment};
 use super::over::Over;
+use super::table::TableRows;
 use super::windows::Windows;
 
 /// A stage's work.
@@ -19,6 +21,7 @@ pub(super) enum Operator {
     Join(Box<Join>),
     Asof(Box<Asof>),
     Latest(Box<Latest>),
+    Lookup(Box<Lookup>),
 }
 
 impl Operator {
@@ -55,6 +58,7 @@ impl Operator {
                 }
                 Operator::Asof(Box::new(Asof::of(asof, formats, &stage.rows)?))
             }
+            Plan::Lookup(lookup) => Operator::Lookup(Box::new(Lookup::of(lookup, &input(0)?.row, &stage.rows)?)),
             Plan::Latest(latest) => {
                 if input(0)?.row != stage.rows {
                     return Err("the rows of a state are those of its input".to_owned());
@@ -64,9 +68,15 @@ impl Operator {
         })
     }
 
-    /// Takes a row of an input.
+    /// Takes a row of an input; `table` has the rows that the stage looks up.
     #[inline]
-    pub(super) fn take(&mut self, input: usize, row: &[u8], moment: Moment, emit: Emit<'_>) {
+    pub(super) fn take(
+        &mut self,
+        (input, row): (usize, &[u8]),
+        moment: Moment,
+        table: Option<&TableRows>,
+        emit: Emit<'_>,
+    ) {
         match self {
             Operator::Union => emit(Ok(row)),
             Operator::Windows(windows) => windows.take(row, moment, emit),
@@ -74,13 +84,16 @@ impl Operator {
             Operator::Join(join) => join.take(input, row, moment, emit),
             Operator::Asof(asof) => asof.take(input, row, moment, emit),
             Operator::Latest(latest) => latest.take(row, moment.time, emit),
+            Operator::Lookup(lookup) => lookup.take(row, table, emit),
         }
     }
 
     /// Whether a row of this input leaves without a partner, where it finds none.
     pub(super) fn leaves_alone(&self, input: usize) -> bool {
         match self {
-            Operator::Union | Operator::Windows(_) | Operator::Over(_) | Operator::Latest(_) => false,
+            Operator::Union | Operator::Windows(_) | Operator::Over(_) | Operator::Latest(_) | Operator::Lookup(_) => {
+                false
+            }
             Operator::Join(join) => join.leaves_alone(input),
             Operator::Asof(asof) => asof.leaves_alone(input),
         }
@@ -89,7 +102,7 @@ impl Operator {
     /// Lets a row of an input leave alone: it has no time, and so no partner.
     pub(super) fn leave(&mut self, input: usize, row: &[u8], emit: Emit<'_>) {
         match self {
-            Operator::Union | Operator::Windows(_) | Operator::Over(_) | Operator::Latest(_) => {}
+            Operator::Union | Operator::Windows(_) | Operator::Over(_) | Operator::Latest(_) | Operator::Lookup(_) => {}
             Operator::Join(join) => join.leave(input, row, emit),
             Operator::Asof(asof) => asof.leave(row, emit),
         }
@@ -99,7 +112,7 @@ impl Operator {
     #[inline]
     pub(super) fn advance(&mut self, moment: Moment, budget: &Budget, emit: Emit<'_>) -> bool {
         match self {
-            Operator::Union | Operator::Over(_) => false,
+            Operator::Union | Operator::Over(_) | Operator::Lookup(_) => false,
             Operator::Windows(windows) => windows.close(moment.watermark, budget, emit),
             Operator::Join(join) => join.expire(moment.marks, budget, emit),
             Operator::Asof(asof) => asof.release(moment.marks, budget, emit),
@@ -111,7 +124,7 @@ impl Operator {
     #[inline]
     pub(super) fn given(&self, time: RowTime, moment: Moment) -> i64 {
         match self {
-            Operator::Union | Operator::Over(_) | Operator::Latest(_) => i64::MIN,
+            Operator::Union | Operator::Over(_) | Operator::Latest(_) | Operator::Lookup(_) => i64::MIN,
             Operator::Windows(windows) => windows.given(time, moment.watermark),
             Operator::Join(join) => join.given(time, moment.marks),
             Operator::Asof(asof) => asof.given(time, moment.marks),
@@ -135,7 +148,7 @@ impl Operator {
         match self {
             Operator::Windows(windows) => windows.settle(emit),
             Operator::Latest(latest) => latest.settle(emit),
-            Operator::Union | Operator::Over(_) | Operator::Join(_) | Operator::Asof(_) => {}
+            Operator::Union | Operator::Over(_) | Operator::Join(_) | Operator::Asof(_) | Operator::Lookup(_) => {}
         }
     }
 
@@ -175,7 +188,8 @@ impl Operator {
     #[inline]
     pub(super) fn used(&self) -> usize {
         match self {
-            Operator::Union => 0,
+            // The rows of a table count as the table's.
+            Operator::Union | Operator::Lookup(_) => 0,
             Operator::Windows(windows) => windows.used(),
             Operator::Over(over) => over.used(),
             Operator::Join(join) => join.used(),
@@ -188,7 +202,7 @@ impl Operator {
     pub(super) fn forget(&mut self) -> bool {
         match self {
             // It keeps within its own bounds, and its readers learn of each key that goes.
-            Operator::Union | Operator::Latest(_) => false,
+            Operator::Union | Operator::Latest(_) | Operator::Lookup(_) => false,
             Operator::Windows(windows) => windows.forget(),
             Operator::Over(over) => over.forget(),
             Operator::Join(join) => join.forget(),
@@ -199,7 +213,7 @@ impl Operator {
     /// The rows that were dropped since this was last asked.
     pub(super) fn take_lost(&mut self) -> Lost {
         match self {
-            Operator::Union => Lost::default(),
+            Operator::Union | Operator::Lookup(_) => Lost::default(),
             Operator::Windows(windows) => std::mem::take(&mut windows.lost),
             Operator::Over(over) => std::mem::take(&mut over.lost),
             Operator::Join(join) => std::mem::take(&mut join.lost),

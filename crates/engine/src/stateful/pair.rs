@@ -21,11 +21,13 @@ pub(super) struct Pairs {
 #[derive(Debug)]
 struct Side {
     format: Format,
-    /// Columns of the fixed part.
+    /// The columns of the side's rows that are in the row.
+    columns: Vec<usize>,
+    /// Those of the fixed part.
     moves: Moves,
-    /// Columns of the variable part.
+    /// Those of the variable part.
     texts: Vec<(FieldPosition, FieldPosition)>,
-    /// All columns of the row that are this side's.
+    /// Where all of them are in the row.
     places: Vec<FieldPosition>,
 }
 
@@ -35,8 +37,18 @@ impl Pairs {
     /// # Errors
     /// In words: the columns do not fit.
     pub(super) fn of(formats: [&Format; 2], rows: &Format) -> Result<Pairs, String> {
-        let [left, right] = formats.map(|format| format.fields().len());
-        if left + right != rows.fields().len() {
+        let all = formats.map(|format| (format, (0..format.fields().len()).collect()));
+        Pairs::of_columns(&all, rows)
+    }
+
+    /// Rows of the format `rows`, from these columns of two formats.
+    ///
+    /// # Errors
+    /// In words: the columns do not fit.
+    pub(super) fn of_columns(sides: &[(&Format, Vec<usize>); 2], rows: &Format) -> Result<Pairs, String> {
+        let left = sides[0].1.len();
+        let all = || sides.iter().flat_map(|(format, columns)| columns.iter().map(|of| format.fields().get(*of)));
+        if left + sides[1].1.len() != rows.fields().len() || all().any(|field| field.is_none()) {
             return Err("the rows of a join have the columns of both inputs".to_owned());
         }
         let plain = |from: &Field, to: &Field| {
@@ -46,19 +58,19 @@ impl Pairs {
                 && (to.nullable || !from.nullable)
                 && from.ty != FieldType::List
         };
-        let all = formats[0].fields().iter().chain(formats[1].fields());
-        let by_value = !all.zip(rows.fields()).all(|(from, to)| plain(from, to)) || rows.is_foreign();
-        let side = |format: &Format, first: usize| {
-            let columns = || format.fields().iter().zip(rows.fields().iter().skip(first));
-            let fixed = columns().enumerate().filter(|(_, (from, _))| !from.ty.is_variable() && !by_value);
-            let moves = Moves::new(format, rows, fixed.map(|(column, _)| (column, first + column)));
-            let texts = columns().filter(|(from, _)| from.ty.is_variable());
-            let texts = texts.map(|(from, to)| (FieldPosition::of(from), FieldPosition::of(to))).collect();
+        let by_value = !all().flatten().zip(rows.fields()).all(|(from, to)| plain(from, to)) || rows.is_foreign();
+        let side = |(format, read): &(&Format, Vec<usize>), first: usize| {
+            let from = || read.iter().filter_map(|index| Some((*index, format.fields().get(*index)?)));
+            let columns = || from().zip(rows.fields().iter().skip(first));
+            let fixed = columns().enumerate().filter(|(_, ((_, from), _))| !from.ty.is_variable() && !by_value);
+            let moves = Moves::new(format, rows, fixed.map(|(place, ((column, _), _))| (column, first + place)));
+            let texts = columns().filter(|((_, from), _)| from.ty.is_variable());
+            let texts = texts.map(|((_, from), to)| (FieldPosition::of(from), FieldPosition::of(to))).collect();
             let places = columns().map(|(_, to)| FieldPosition::of(to)).collect();
-            Side { format: format.clone(), moves, texts, places }
+            Side { format: Format::clone(format), columns: read.clone(), moves, texts, places }
         };
         Ok(Pairs {
-            sides: [side(formats[0], 0), side(formats[1], left)],
+            sides: [side(&sides[0], 0), side(&sides[1], left)],
             blank: vec![0; rows.fixed_bytes()].into(),
             row: Vec::new(),
             by_value: by_value.then(|| Box::new(RecordBuilder::new(rows))),
@@ -108,10 +120,10 @@ fn set_all<'r>(
     let mut first = 0;
     for (side, row) in sides.iter().zip(rows) {
         let record = row.map(|row| Record::assume_checked(&side.format, row));
-        for column in 0..side.places.len() {
+        for (place, column) in side.columns.iter().enumerate() {
             let set = match &record {
-                Some(record) => builder.set(first + column, record.get(column)),
-                None => builder.set_null(first + column),
+                Some(record) => builder.set(first + place, record.get(*column)),
+                None => builder.set_null(first + place),
             };
             set.map_err(|error| refused(&error))?;
         }

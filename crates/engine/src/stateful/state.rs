@@ -6,6 +6,7 @@ use crossdock_query::{DerivedTime, EvalError, Interpreter, Port, Program, Projec
 use super::latest::StateOrder;
 use super::moment::{Budget, Lost, Moment};
 use super::operator::Operator;
+use super::table::StageTables;
 use crate::handler::Sink;
 use crate::project::RowPlan;
 
@@ -84,6 +85,8 @@ pub(super) struct Flow<'a> {
     /// The latest of those.
     pub(super) error: Option<EvalError>,
     pub(super) interpreter: &'a mut Interpreter,
+    /// The rows that stages look up.
+    pub(super) tables: &'a StageTables,
 }
 
 impl Then {
@@ -353,8 +356,8 @@ impl<'w> Walk<'w> {
             }
             return;
         };
-        let moment = stage.moment(time, now);
-        stage.operator.take(port.input, row, moment, &mut |row| behind.pass(then, row, flow));
+        let (moment, table) = (stage.moment(time, now), flow.tables.rows(port.stage));
+        stage.operator.take((port.input, row), moment, table, &mut |row| behind.pass(then, row, flow));
         let Some(input) = stage.inputs.get_mut(port.input) else { return };
         let mark = time.saturating_sub(input.lateness);
         let is_newest = input.time.is_some() && input.derived.is_none() && mark > input.mark;

@@ -7,15 +7,21 @@ use crossdock_format::{FieldType, Format, RecordBuilder, Value};
 /// A row's values as texts. Bytes are hexadecimal digits behind `\x`, times nanoseconds since 1970.
 pub(crate) type Values = Vec<Option<String>>;
 
-/// A stream's name, and its schema: a line for each column, behind that of a foreign layout if it has one.
+/// A stream's name, and its schema: a line for each column, behind that of a foreign layout if it has one. With a key it is a reference
+/// table, whose rows are all there before those of streams come.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Stream {
     pub(crate) name: String,
     pub(crate) layout: Option<String>,
     pub(crate) columns: Vec<String>,
+    pub(crate) key: Vec<String>,
 }
 
 impl Stream {
+    pub(crate) fn new(name: &str, columns: Vec<String>) -> Stream {
+        Stream { name: name.to_owned(), columns, ..Stream::default() }
+    }
+
     pub(crate) fn format(&self) -> Format {
         Format::parse_schema(&self.schema()).unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
@@ -64,7 +70,11 @@ impl Case {
         let mut text: String = remarks.lines().map(|line| format!("# {line}\n")).collect();
         let json = |values: &Values| serde_json::to_string(values).unwrap();
         for stream in &self.streams {
-            write!(text, "\nstream {}\n{}", stream.name, stream.schema()).unwrap();
+            match stream.key.is_empty() {
+                true => writeln!(text, "\nstream {}", stream.name).unwrap(),
+                false => writeln!(text, "\ntable {} {}", stream.name, stream.key.join(",")).unwrap(),
+            }
+            text += &stream.schema();
         }
         text += "\nrows\n";
         for (stream, values) in &self.rows {
@@ -95,6 +105,12 @@ impl Case {
                 (_, Some(("stream", name))) if case.rows.is_empty() => {
                     section = "stream";
                     case.streams.push(Stream { name: name.to_owned(), ..Stream::default() });
+                }
+                (_, Some(("table", named))) if case.rows.is_empty() => {
+                    section = "stream";
+                    let (name, key) = named.split_once(' ').ok_or_else(|| wrong("a table has a key"))?;
+                    let key = key.split(',').map(str::to_owned).collect();
+                    case.streams.push(Stream { key, ..Stream::new(name, Vec::new()) });
                 }
                 (_, Some(("compare", words))) => {
                     let rule = |word| Rule::ALL.iter().find(|(_, known)| *known == word).map(|(rule, _)| *rule);

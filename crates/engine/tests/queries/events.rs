@@ -32,8 +32,8 @@ impl Events {
         let disorder_s = if is_tame { 0 } else { [0, 5, 5, 20][random.usize(0..4)] };
         let is_unique = random.bool();
         let streams = vec![
-            Stream { name: "s".to_owned(), layout: None, columns: columns(&S_COLUMNS, is_tame, &mut random) },
-            Stream { name: "q".to_owned(), layout: None, columns: columns(&Q_COLUMNS, is_tame, &mut random) },
+            Stream::new("s", columns(&S_COLUMNS, is_tame, &mut random)),
+            Stream::new("q", columns(&Q_COLUMNS, is_tame, &mut random)),
         ];
         let case = Case { streams, rows: Vec::new(), query: String::new(), rules: Vec::new(), last_of: 0 };
         let mut events = Events { case, disorder_s, is_tame, is_unique };

@@ -157,7 +157,7 @@ fn stream(shapes: &[Shape], random: &mut Rng) -> Stream {
     if random.u8(0..3) > 0 {
         let column =
             |shape: &Shape| format!("{} {}{}", shape.name, shape.ty, if shape.nullable { " null" } else { "" });
-        return Stream { name, layout: None, columns: shapes.iter().map(column).collect() };
+        return Stream::new(&name, shapes.iter().map(column).collect());
     }
     let layout = ["layout foreign big packed", "layout foreign little packed"][random.usize(0..2)];
     let mut columns = vec!["m u16".to_owned()];
@@ -166,7 +166,7 @@ fn stream(shapes: &[Shape], random: &mut Rng) -> Stream {
         let null = if *nullable { format!(" null unless bit {bit} of m") } else { String::new() };
         columns.push(format!("{name} {ty}{length}{null}"));
     }
-    Stream { name, layout: Some(layout.to_owned()), columns }
+    Stream { layout: Some(layout.to_owned()), ..Stream::new(&name, columns) }
 }
 
 impl Shape {

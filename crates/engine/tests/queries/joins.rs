@@ -6,7 +6,7 @@ use crate::case::Rule;
 use crate::events::{Events, SECOND, lateness, with_marks};
 use crate::spec::Texts;
 
-const OUTPUTS: &[&str] = &[
+pub(crate) const OUTPUTS: &[&str] = &[
     "s.ts",
     "q.ts",
     "s.k",
@@ -26,15 +26,15 @@ const OUTPUTS: &[&str] = &[
 const KEYS: &[&str] = &["s.k = q.k", "s.j = q.j", "s.v = q.w", "s.x = q.x", "s.t = q.k", "s.j = q.w"];
 
 /// Further conditions on pairs.
-const PAIRS: &[&str] =
+pub(crate) const PAIRS: &[&str] =
     &["s.v < q.w", "s.t <> q.k", "(s.b OR q.w > 0)", "s.x IS DISTINCT FROM q.x", "s.id % 2 = q.id % 2"];
 
 /// Conditions on one stream. They are computed before the step, so a watermark is that of the rows that pass; DuckDB's query does not say
 /// so, and they are made only where no row is late.
-const OF_ONE: &[&str] = &["s.v > 0", "q.w <= 4", "q.k <> ''", "s.b IS NOT FALSE"];
+pub(crate) const OF_ONE: &[&str] = &["s.v > 0", "q.w <= 4", "q.k <> ''", "s.b IS NOT FALSE"];
 
 /// Conditions of WHERE, on the result.
-const WHERES: &[&str] =
+pub(crate) const WHERES: &[&str] =
     &["s.k IS NOT NULL", "coalesce(q.w, 1) > 0", "s.v IS DISTINCT FROM q.w", "s.id IS NULL OR q.id IS NULL"];
 
 #[derive(Clone, Copy, Debug, PartialEq)]

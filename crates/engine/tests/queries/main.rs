@@ -1,4 +1,4 @@
-//! Random queries over random rows, against DuckDB: expressions, joins by time, windows, and OVER.
+//! Random queries over random rows, against DuckDB: expressions, joins by time, joins with reference tables, windows, and OVER.
 //!
 //! `CROSSDOCK_DUCKDB_PYTHON` names a Python that has the module `duckdb` (`cargo xtask test` makes one); without it the tests of random
 //! queries say so and pass. `CROSSDOCK_DUCKDB_SEED` asks for others. `cargo xtask fuzz queries` runs many of them.
@@ -17,6 +17,7 @@ mod functions;
 #[path = "../../../query/tests/generate/mod.rs"]
 mod generate;
 mod joins;
+mod lookups;
 mod ours;
 mod over;
 mod rebuild;
@@ -37,6 +38,7 @@ use events::Events;
 use expressions::ExpressionsBuilder;
 use fastrand::Rng;
 use joins::JoinSpec;
+use lookups::LookupSpec;
 use ours::{Compared, Failure, judge};
 use over::OverSpec;
 use shrink::Failing;
@@ -56,10 +58,12 @@ enum QueryKind {
     Joins,
     Windows,
     Over,
+    Tables,
 }
 
 impl QueryKind {
-    const ALL: [QueryKind; 4] = [QueryKind::Expressions, QueryKind::Joins, QueryKind::Windows, QueryKind::Over];
+    const ALL: [QueryKind; 5] =
+        [QueryKind::Expressions, QueryKind::Joins, QueryKind::Windows, QueryKind::Over, QueryKind::Tables];
 
     fn name(self) -> &'static str {
         match self {
@@ -67,6 +71,7 @@ impl QueryKind {
             QueryKind::Joins => "joins",
             QueryKind::Windows => "windows",
             QueryKind::Over => "over",
+            QueryKind::Tables => "tables",
         }
     }
 
@@ -96,10 +101,14 @@ impl CasesBuilder {
         if let Some(expressions) = &mut self.expressions {
             return expressions.batch(seed, queries);
         }
-        let events = Events::new(seed);
+        let mut events = Events::new(seed);
         let mut random = Rng::with_seed(!seed);
+        if self.kind == QueryKind::Tables {
+            lookups::with_table(&mut events, &mut random);
+        }
         let spec = |_| match self.kind {
             QueryKind::Joins => Spec::Join(JoinSpec::new(&events, &mut random)),
+            QueryKind::Tables => Spec::Lookup(LookupSpec::new(&events, &mut random)),
             // The fixed queries say nothing of rows out of order.
             _ if events.is_tame && random.bool() => self.fixed[random.usize(0..self.fixed.len())].clone(),
             QueryKind::Over => Spec::Over(OverSpec::new(&mut random)),
@@ -205,6 +214,11 @@ fn rows_before_give_what_duckdb_gives() {
     hold(QueryKind::Over);
 }
 
+#[test]
+fn joins_with_tables_give_what_duckdb_gives() {
+    hold(QueryKind::Tables);
+}
+
 fn repeat(path: &Path) -> Result<Compared, String> {
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
     let (case, expected) = Case::from_text(&text)?;
@@ -279,6 +293,7 @@ fn the_kinds_have_the_cases_that_they_are_to_have() {
             QueryKind::Windows,
             &["TUMBLE", "HOP", "SESSION", "HAVING", "WHERE", "DISTINCT", "FILTER", "UNION ALL", "NaN"],
         ),
+        (QueryKind::Tables, &["\ntable q k\n", "LEFT JOIN", "JOIN q r", "WHERE", "table q ts\n", "null]"]),
         (QueryKind::Over, &["PARTITION BY", "UNBOUNDED", "lag(", "row_number()", "FILTER", "WINDOW w"]),
     ] {
         let mut builder = CasesBuilder::new(kind);

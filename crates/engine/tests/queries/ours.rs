@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crossdock_engine::Tables;
 use crossdock_format::{FieldType, Format, Record, RecordBuilder, Value};
 use crossdock_query::{Decimal, EvalError, Interpreter, Program, Projection, Query, parse, parse_query};
 
-use crate::case::{Case, Rule, Values, record};
-use crate::stateful_support::sql::{SqlRun, planned};
+use crate::case::{Case, Rule, Stream, Values, record};
+use crate::stateful_support::sql::{SqlRun, planned_with, table};
 use crate::support::hold_to_interpreter;
 
 /// The result of a case.
@@ -124,12 +125,15 @@ fn stateful(case: &Case) -> Result<Outcome, Failure> {
     let streams: Vec<(String, String)> =
         case.streams.iter().map(|stream| (stream.name.clone(), stream.schema())).collect();
     let streams: Vec<(&str, &str)> = streams.iter().map(|(name, schema)| (name.as_str(), schema.as_str())).collect();
-    planned(&case.query, &streams).map_err(Failure::Refused)?;
-    let mut run = SqlRun::new(&case.query, &streams);
+    let tables = tables(case);
+    planned_with(&case.query, &streams, &tables).map_err(Failure::Refused)?;
+    let mut run = SqlRun::with_tables(&case.query, &streams, &tables);
     let mut builders: Vec<RecordBuilder> =
         case.streams.iter().map(|stream| RecordBuilder::new(&stream.format())).collect();
     let words = ["FROM", "JOIN"];
-    let is_read = |name: &str| words.iter().any(|word| case.query.contains(&format!("{word} {name}")));
+    let is_read = |name: &str| {
+        tables.get(name).is_none() && words.iter().any(|word| case.query.contains(&format!("{word} {name}")))
+    };
     for together in case.rows.chunk_by(|(one, _), (other, _)| one == other) {
         let stream = together[0].0;
         if !is_read(streams[stream].0) {
@@ -141,6 +145,19 @@ fn stateful(case: &Case) -> Result<Outcome, Failure> {
     streams.iter().filter(|(name, _)| is_read(name)).for_each(|(name, _)| run.end(name));
     let rows = run.made.iter().map(|row| shown(run.output(), row)).collect();
     Ok(Outcome::Rows(rows, types(run.output())))
+}
+
+/// The reference tables of a case, each with all of its rows.
+fn tables(case: &Case) -> Tables {
+    let of_case = case.streams.iter().enumerate().filter(|(_, stream)| !stream.key.is_empty());
+    let table = |(number, stream): (usize, &Stream)| {
+        let mut builder = RecordBuilder::new(&stream.format());
+        let rows = case.rows.iter().filter(|(of, _)| *of == number);
+        let records: Vec<Vec<u8>> = rows.map(|(_, values)| record(&mut builder, values)).collect();
+        let key: Vec<&str> = stream.key.iter().map(String::as_str).collect();
+        table(&stream.name, &stream.schema(), &key, &records)
+    };
+    Tables::new(of_case.map(table).collect())
 }
 
 fn shown(format: &Format, row: &[u8]) -> Values {

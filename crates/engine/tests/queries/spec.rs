@@ -3,6 +3,7 @@
 use crate::case::{Case, Rule};
 use crate::expressions::ExpressionSpec;
 use crate::joins::JoinSpec;
+use crate::lookups::LookupSpec;
 use crate::over::OverSpec;
 use crate::windows::WindowSpec;
 
@@ -29,6 +30,7 @@ pub(crate) enum Spec {
     Expression(ExpressionSpec),
     Window(WindowSpec),
     Join(JoinSpec),
+    Lookup(LookupSpec),
     Over(OverSpec),
     /// One of the fixed queries.
     Fixed(Texts),
@@ -40,6 +42,7 @@ impl Spec {
             Spec::Expression(spec) => spec.texts(),
             Spec::Window(spec) => spec.texts(),
             Spec::Join(spec) => spec.texts(),
+            Spec::Lookup(spec) => spec.texts(),
             Spec::Over(spec) => spec.texts(),
             Spec::Fixed(texts) => texts.clone(),
         }
@@ -51,6 +54,7 @@ impl Spec {
             Spec::Expression(spec) => spec.smaller().into_iter().map(Spec::Expression).collect(),
             Spec::Window(spec) => spec.smaller().into_iter().map(Spec::Window).collect(),
             Spec::Join(spec) => spec.smaller().into_iter().map(Spec::Join).collect(),
+            Spec::Lookup(spec) => spec.smaller().into_iter().map(Spec::Lookup).collect(),
             Spec::Over(spec) => spec.smaller().into_iter().map(Spec::Over).collect(),
             Spec::Fixed(_) => Vec::new(),
         }

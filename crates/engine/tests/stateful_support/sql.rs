@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crossdock_engine::{Handler, HandlerCounters, StatefulHandler};
+use crossdock_engine::{
+    Handler, HandlerCounters, ParameterValues, SharedTable, StatefulHandler, TableOrder, TableRows, Tables,
+};
 use crossdock_format::{FieldType, Format, RecordBuilder, Value};
 use crossdock_mailbox::Selection;
-use crossdock_query::{Query, StatefulProgram, parse_query};
+use crossdock_query::{Query, ReferenceTable, StatefulProgram, StatefulQuery, parse_query};
 
 use super::show;
 use crate::support;
@@ -23,11 +25,38 @@ pub(crate) struct SqlRun {
 
 /// The plan of a query over streams with these schemas; the refusal is an error.
 pub(crate) fn planned(sql: &str, streams: &[(&str, &str)]) -> Result<StatefulProgram, String> {
+    planned_with(sql, streams, &Tables::default()).map(|(_, program)| program)
+}
+
+/// The same of a query that may look rows up in tables.
+pub(crate) fn planned_with(
+    sql: &str,
+    streams: &[(&str, &str)],
+    tables: &Tables,
+) -> Result<(StatefulQuery, StatefulProgram), String> {
     let formats: Vec<(&str, Format)> =
         streams.iter().map(|(name, schema)| (*name, Format::parse_schema(schema).unwrap())).collect();
     let formats: Vec<(&str, &Format)> = formats.iter().map(|(name, format)| (*name, format)).collect();
     let Ok(Query::Stateful(query)) = parse_query(sql) else { panic!("{sql} is no query with state") };
-    query.plan(&formats, &BTreeMap::new()).map_err(|error| error.to_string())
+    let query = query.with_tables(tables.known()).map_err(|error| error.to_string())?;
+    let program = query.plan(&formats, &BTreeMap::new()).map_err(|error| error.to_string())?;
+    Ok((query, program))
+}
+
+/// A reference table with the key of these columns.
+pub(crate) fn table(name: &str, schema: &str, key: &[&str], records: &[Vec<u8>]) -> SharedTable {
+    let format = Format::parse_schema(schema).unwrap();
+    let key = key.iter().map(|column| format.field(column).unwrap()).collect();
+    let table = ReferenceTable { name: name.to_owned(), format, key };
+    let rows = TableRows::new(&table, records.concat(), 0).unwrap();
+    SharedTable::new(table, rows)
+}
+
+/// Records of a schema, their columns written as text and separated by `|`.
+pub(crate) fn records(schema: &str, rows: &[&str]) -> Vec<Vec<u8>> {
+    let format = Format::parse_schema(schema).unwrap();
+    let mut builder = RecordBuilder::new(&format);
+    rows.iter().map(|row| record(&format, &mut builder, row)).collect()
 }
 
 impl SqlRun {
@@ -37,13 +66,22 @@ impl SqlRun {
 
     /// With this bound of the state, in bytes.
     pub(crate) fn bounded(sql: &str, streams: &[(&str, &str)], max_state_bytes: usize) -> SqlRun {
-        let Ok(Query::Stateful(query)) = parse_query(sql) else { panic!("{sql} is no query with state") };
-        let program = planned(sql, streams).unwrap_or_else(|error| panic!("{error}"));
+        SqlRun::over(sql, streams, &Tables::default(), max_state_bytes)
+    }
+
+    /// With these reference tables.
+    pub(crate) fn with_tables(sql: &str, streams: &[(&str, &str)], tables: &Tables) -> SqlRun {
+        SqlRun::over(sql, streams, tables, usize::MAX)
+    }
+
+    fn over(sql: &str, streams: &[(&str, &str)], tables: &Tables, max_state_bytes: usize) -> SqlRun {
+        let planned = planned_with(sql, streams, tables);
+        let (query, program) = planned.unwrap_or_else(|error| panic!("{error}"));
         let program = Arc::new(StatefulProgram { max_state_bytes, ..program });
         let handler = |(name, schema): &(&str, &str)| {
             let format = Format::parse_schema(schema).unwrap();
             let readers = query.readers(&program, name, &format, &BTreeMap::new()).unwrap();
-            ((*name).to_owned(), format, StatefulHandler::new(Arc::clone(&program), readers).unwrap())
+            ((*name).to_owned(), format, StatefulHandler::with_tables(Arc::clone(&program), readers, tables).unwrap())
         };
         let handlers = streams.iter().map(handler).collect();
         SqlRun { handlers, turn: None, output: program.output().clone(), rows: Vec::new(), made: Vec::new() }
@@ -117,6 +155,18 @@ impl SqlRun {
         while self.handler().due_ns().is_some_and(|due_ns| due_ns == 0) {
             self.advance(0);
         }
+    }
+
+    /// All handlers take the rows that a table has now.
+    pub(crate) fn exchange(&mut self, shared: &SharedTable) {
+        for (_, _, handler) in &mut self.handlers {
+            assert!(handler.set_parameters(&mut TableOrder::of(shared).into_values()));
+        }
+    }
+
+    /// Whether the first handler takes an order.
+    pub(crate) fn takes(&mut self, mut order: ParameterValues) -> bool {
+        self.handlers[0].2.set_parameters(&mut order)
     }
 
     /// The handler that has the state.

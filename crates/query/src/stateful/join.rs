@@ -1,11 +1,14 @@
 //! Joins: which of the conditions of ON and WHERE make the key, the bounds of time, or a filter of one side, and the stages, from left to
 //! right.
 
+mod lookup;
+
 use crossdock_format::{FieldSpec, FieldType, Format};
 
 use super::plan::{Planner, is_time};
 use super::program::{AsofJoin, DerivedTime, IntervalJoin, JoinKind, Operator, Port, StageInput};
 use super::rows::{self, Flow, Origin, Row};
+use super::table::ReferenceTable;
 use crate::bind::{arithmetic, cast, common_type, is_null};
 use crate::error::{Position, QueryError};
 use crate::expr::{ArithmeticOp, CompareOp, Constant, Expr, Node};
@@ -18,6 +21,8 @@ pub(super) struct BoundJoin {
     pub(super) is_asof: bool,
     pub(super) conditions: Vec<Expr>,
     pub(super) at: Option<Position>,
+    /// The reference table whose rows are looked up, if it is one.
+    pub(super) table: Option<ReferenceTable>,
 }
 
 /// The joins of one FROM.
@@ -91,7 +96,10 @@ impl Joining {
         let mut left = self.over_all(0, first);
         for (number, right) in flows {
             let right = self.over_all(number, right);
-            left = self.join(planner, number, (left, right), &mut after)?;
+            left = match self.joins.get(number - 1).and_then(|join| Some((join, join.table.as_ref()?))) {
+                Some(of) => self.lookup(planner, (number, of), (left, right), &mut after)?,
+                None => self.join(planner, number, (left, right), &mut after)?,
+            };
         }
         Ok(left)
     }
@@ -140,7 +148,8 @@ impl Joining {
         let own = newest.checked_sub(1);
         let is_inner = own.is_none_or(|own| self.joins.get(own).is_some_and(|join| join.kind == JoinKind::Inner));
         let is_asof = own.is_some_and(|own| self.joins.get(own).is_some_and(|join| join.is_asof));
-        if streams.is_power_of_two() && is_final && is_inner && !is_asof {
+        let is_table = own.is_some_and(|own| self.joins.get(own).is_some_and(|join| join.table.is_some()));
+        if streams.is_power_of_two() && is_final && is_inner && !is_asof && !is_table {
             let from = self.columns.iter().position(|(stream, _)| *stream == newest).unwrap_or_default();
             if let Some(flow) = flows.get_mut(newest) {
                 let columns: Vec<Option<Expr>> = (0..from).map(|_| None).chain(flow.columns.iter().cloned()).collect();
@@ -188,10 +197,7 @@ impl Joining {
             // A filter behind the pairs is as good as a condition of the pairs.
             after.append(&mut sorted.others);
         }
-        let mut wanted = self.wanted.clone();
-        let later = self.joins.iter().skip(number).flat_map(|join| &join.conditions);
-        let behind = after.iter().skip(number - 1).flatten();
-        later.chain(behind).chain(&sorted.others).for_each(|expr| expr.mark_fields(&mut wanted));
+        let wanted = self.wanted_behind(number, &sorted.others, after);
         let mut sides = Sides { flows: [left, right], rows: [Row::default(), Row::default()], kind: join.kind };
         let places = self.places(&mut sides, number, &wanted);
         let keys = sides.keys(planner, &sorted.keys)?;
@@ -227,6 +233,15 @@ impl Joining {
             flow.filter.push(planner.settled(flow.placed(&condition)?));
         }
         Ok(flow)
+    }
+
+    /// The columns that are read of a join's rows, with those that its own conditions on pairs read.
+    fn wanted_behind(&self, number: usize, others: &[Expr], after: &[Vec<Expr>]) -> Vec<bool> {
+        let mut wanted = self.wanted.clone();
+        let later = self.joins.iter().skip(number).flat_map(|join| &join.conditions);
+        let behind = after.iter().skip(number - 1).flatten();
+        later.chain(behind).chain(others).for_each(|expr| expr.mark_fields(&mut wanted));
+        wanted
     }
 
     /// The times whose bounds the stages before know.

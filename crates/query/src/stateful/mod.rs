@@ -11,12 +11,14 @@ mod query;
 mod read;
 mod rows;
 mod show;
+mod table;
 
 pub use aggregates::{AGGREGATES, AggregateArgument, AggregateEntry, AggregateType};
 pub use latest::KeyedState;
 pub use program::{
     Aggregate, AggregateFunction, Aggregation, AsofJoin, DerivedTime, IntervalJoin, JoinKind, LatestByKey,
     MAX_ROWS_BEFORE, MAX_STATE_BYTES, MAX_WINDOWS, Operator, OverFunction, OverRows, OverValue, Port, RowFrame,
-    RowTime, Stage, StageInput, StatefulProgram, StreamSource, Window,
+    RowTime, Stage, StageInput, StatefulProgram, StreamSource, TableLookup, Window,
 };
 pub use query::{Query, StatefulQuery, parse_query};
+pub use table::ReferenceTable;

@@ -17,6 +17,7 @@ use super::program::{
 };
 use super::read::{Body, Joined, Rows, Tree};
 use super::rows::{self, Flow, Origin, Row};
+use super::table::{self, NamedTable, ReferenceTable};
 use crate::bind::{Binder, Table, as_interval, cast, common_type, interval_text, place};
 use crate::error::{Position, QueryError};
 use crate::expr::{Class, Constant, Expr, Node};
@@ -37,6 +38,7 @@ pub(super) struct Planner<'q> {
     spelt: &'q dyn Fn(&str, bool) -> String,
     formats: &'q [(&'q str, &'q Format)],
     views: &'q BTreeMap<String, View>,
+    tables: &'q [NamedTable],
     pub(super) stages: Vec<Stage>,
     sources: Vec<StreamSource>,
     selects: usize,
@@ -93,7 +95,13 @@ impl<'q> Planner<'q> {
         views: &'q BTreeMap<String, View>,
     ) -> Planner<'q> {
         let (stages, sources, selects) = (Vec::new(), Vec::new(), 0);
-        Planner { sql, parameters, values, null_for_errors, spelt, formats, views, stages, sources, selects }
+        let tables = &[];
+        Planner { sql, parameters, values, null_for_errors, spelt, formats, views, tables, stages, sources, selects }
+    }
+
+    /// With the reference tables that the query names.
+    pub(super) fn with_tables(self, tables: &'q [NamedTable]) -> Planner<'q> {
+        Planner { tables, ..self }
     }
 
     fn tree(&mut self, tree: &Tree) -> Result<Planned, QueryError> {
@@ -212,6 +220,10 @@ impl<'q> Planner<'q> {
                 let program = self.program(stream, flow, outputs, row.clone());
                 self.sources.push(StreamSource { stream: stream.clone(), port, program });
             }
+            Origin::Table(table) => {
+                debug_assert!(false, "the rows of a table are looked up");
+                return Err(QueryError::new(format!("table `{table}` has no rows that come"), None));
+            }
             Origin::Stage(from) => {
                 let program = self.program("rows", flow, outputs, row.clone());
                 if let Some(stage) = self.stages.get_mut(*from) {
@@ -306,7 +318,7 @@ impl<'q> Planner<'q> {
     fn joins(&self, body: &Body, tables: &[Table<'_>]) -> Result<Vec<BoundJoin>, QueryError> {
         let mut joins = Vec::with_capacity(body.from.len());
         for (number, joined) in body.from.iter().enumerate() {
-            let Some(joined) = &joined.join else { continue };
+            let (rows, Some(joined)) = (&joined.rows, &joined.join) else { continue };
             // ON sees the streams before it, and its own.
             let seen = tables.get(..=number).unwrap_or_default();
             let mut binder = Binder::new(seen, Some(self.values), false).without_aggregates("ON");
@@ -315,7 +327,8 @@ impl<'q> Planner<'q> {
                 None => Vec::new(),
             };
             let at = joined.on.as_ref().and_then(|on| on.at).or(body.at);
-            joins.push(BoundJoin { kind: joined.kind, is_asof: joined.is_asof, conditions, at });
+            let table = table::meant(self.tables, rows).cloned();
+            joins.push(BoundJoin { kind: joined.kind, is_asof: joined.is_asof, conditions, at, table });
         }
         Ok(joins)
     }
@@ -341,6 +354,9 @@ impl<'q> Planner<'q> {
                 Ok(Ready { name: name.to_owned(), flow, format: rows::format_of(specs)? })
             }
             Rows::Stream { name, is_quoted } => {
+                if let Some(table) = table::meant(self.tables, &joined.rows) {
+                    return self.ready_table(table, joined.at);
+                }
                 let stream = (self.spelt)(name, *is_quoted);
                 let format = self.formats.iter().find(|(known, _)| *known == stream).map(|(_, format)| *format);
                 let Some(format) = format else {
@@ -360,6 +376,24 @@ impl<'q> Planner<'q> {
                 Ok(Ready { name: stream, flow, format: format.output })
             }
         }
+    }
+
+    /// The rows of a reference table, and the columns that the query may read.
+    fn ready_table(&self, table: &ReferenceTable, at: Option<Position>) -> Result<Ready, QueryError> {
+        let (name, input) = (table.name.clone(), &table.format);
+        let all = Flow::all(Origin::Table(name.clone()), input.clone());
+        let Some(view) = self.views.get(&name) else {
+            return Ok(Ready { name, flow: all, format: input.clone() });
+        };
+        let view = view.plan(input).map_err(|_| {
+            QueryError::new(format!("the fields of table {name} that may be read are not in its format"), at)
+        })?;
+        let columns = match &view.projection {
+            Projection::All => all.columns,
+            Projection::Fields(outputs) => outputs.iter().map(|output| Some(output.expr.clone())).collect(),
+        };
+        let flow = Flow { origin: all.origin, input: all.input, filter: view.filter, columns };
+        Ok(Ready { name, flow, format: view.output })
     }
 
     /// Where the time of an input is one that the stage behind it knows a bound of: which. Else the input goes by the newest time of its

@@ -115,6 +115,8 @@ pub enum Operator {
     Join(IntervalJoin),
     /// Each row of the left input with the latest row of the right one by key.
     Asof(AsofJoin),
+    /// Each row of one input with the rows of a reference table by key.
+    Lookup(TableLookup),
     /// The last row by key of one input, and what changes.
     Latest(LatestByKey),
 }
@@ -304,6 +306,26 @@ pub struct AsofJoin {
     pub waits: bool,
 }
 
+/// `A [LEFT] JOIN T ON A.x = T.key`: each row of the only input with all rows of a reference table that have its key, as the table is when
+/// the row comes. Its rows are the columns of the input, then the ones that are read of the table. It keeps nothing.
+#[derive(Clone, Debug)]
+pub struct TableLookup {
+    /// [`JoinKind::Inner`] or [`JoinKind::Left`].
+    pub kind: JoinKind,
+    /// The table, by its name.
+    pub table: String,
+    /// The format of the table's rows.
+    pub format: Format,
+    /// The columns of the input that have the values of the table's key, in its order; null is the key of no row.
+    pub keys: Vec<usize>,
+    /// The columns of the key in the table's format.
+    pub key: Vec<usize>,
+    /// The columns of the table's format that are in the stage's rows, behind those of the input.
+    pub columns: Vec<usize>,
+    /// Further conditions, over the stage's rows: a row of the table for which they do not hold is none.
+    pub condition: Option<Program>,
+}
+
 /// The last row by key. Its rows are those of its input, whose last column, of type u8, says what a row is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LatestByKey {
@@ -348,7 +370,7 @@ impl Stage {
                 keys.get(column).map(|key| vec![(0, *key)])
             }
             Operator::Over(over) => (column < over.passed).then(|| vec![(0, column)]),
-            Operator::Asof(AsofJoin { waits: false, .. }) => {
+            Operator::Asof(AsofJoin { waits: false, .. }) | Operator::Lookup(_) => {
                 let left = self.inputs.first()?.row.fields().len();
                 (column < left).then(|| vec![(0, column)])
             }
@@ -365,5 +387,19 @@ impl StatefulProgram {
     #[must_use]
     pub fn output(&self) -> &Format {
         &self.stages[self.stages.len() - 1].then.output
+    }
+
+    /// The names of the reference tables that it looks rows up in, each once.
+    #[must_use]
+    pub fn tables(&self) -> Vec<&str> {
+        let mut tables: Vec<&str> = (self.stages.iter())
+            .filter_map(|stage| match &stage.operator {
+                Operator::Lookup(lookup) => Some(lookup.table.as_str()),
+                _ => None,
+            })
+            .collect();
+        tables.sort_unstable();
+        tables.dedup();
+        tables
     }
 }

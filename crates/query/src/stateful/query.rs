@@ -10,6 +10,7 @@ use super::plan::{Planner, plan};
 use super::program::{Port, StatefulProgram};
 use super::read::{Rows, Tree, has_state};
 use super::rows;
+use super::table::{self, NamedTable, ReferenceTable};
 use crate::bind;
 use crate::error::{Position, QueryError};
 use crate::parse::{Clause, Clauses, Named, Reader, Select, parse_subscription};
@@ -35,6 +36,8 @@ pub struct StatefulQuery {
     parameters: Vec<(String, Option<Position>)>,
     streams: Vec<StreamName>,
     null_for_errors: bool,
+    /// The reference tables among the names of FROM.
+    tables: Vec<NamedTable>,
     /// The views that streams are read through.
     views: BTreeMap<String, View>,
     /// Where it is the state of a stream, rather than a text.
@@ -86,6 +89,7 @@ fn stateful(sql: &str) -> Result<StatefulQuery, QueryError> {
         parameters,
         streams: Vec::new(),
         null_for_errors: false,
+        tables: Vec::new(),
         views: BTreeMap::new(),
         state: None,
     };
@@ -96,27 +100,36 @@ fn stateful(sql: &str) -> Result<StatefulQuery, QueryError> {
 /// The streams of a query, each name once, in the order in which they stand.
 fn stream_names(tree: &Arc<Tree>) -> Vec<StreamName> {
     let mut names: Vec<StreamName> = Vec::new();
-    let mut waiting = vec![Arc::clone(tree)];
-    let mut seen = BTreeSet::new();
+    for tree in trees(tree) {
+        for joined in tree.selects.iter().flat_map(|select| &select.from) {
+            if let Rows::Stream { name, is_quoted } = &joined.rows
+                && !names.iter().any(|known| known.written == *name && known.is_quoted == *is_quoted)
+            {
+                let (written, spelt) = (name.clone(), name.clone());
+                names.push(StreamName { written, is_quoted: *is_quoted, at: joined.at, spelt });
+            }
+        }
+    }
+    names.sort_by_key(|name| name.at.map(|at| (at.line, at.column)));
+    names
+}
+
+/// A query and those within it, each once.
+pub(super) fn trees(tree: &Arc<Tree>) -> Vec<Arc<Tree>> {
+    let (mut trees, mut waiting, mut seen) = (Vec::new(), vec![Arc::clone(tree)], BTreeSet::new());
     while let Some(tree) = waiting.pop() {
         // A query of WITH may be read in several places.
         if !seen.insert(Arc::as_ptr(&tree) as usize) {
             continue;
         }
         for joined in tree.selects.iter().flat_map(|select| &select.from) {
-            match &joined.rows {
-                Rows::Query(tree) => waiting.push(Arc::clone(tree)),
-                Rows::Stream { name, is_quoted } => {
-                    if !names.iter().any(|known| known.written == *name && known.is_quoted == *is_quoted) {
-                        let (written, spelt) = (name.clone(), name.clone());
-                        names.push(StreamName { written, is_quoted: *is_quoted, at: joined.at, spelt });
-                    }
-                }
+            if let Rows::Query(within) = &joined.rows {
+                waiting.push(Arc::clone(within));
             }
         }
+        trees.push(tree);
     }
-    names.sort_by_key(|name| name.at.map(|at| (at.line, at.column)));
-    names
+    trees
 }
 
 impl StatefulQuery {
@@ -131,6 +144,7 @@ impl StatefulQuery {
             parameters: Vec::new(),
             streams: vec![StreamName { written, is_quoted: true, at: None, spelt }],
             null_for_errors: false,
+            tables: Vec::new(),
             views: BTreeMap::new(),
             state: Some(Arc::new(state)),
         }
@@ -153,6 +167,44 @@ impl StatefulQuery {
             }
         }
         streams
+    }
+
+    /// The same query, in which the names of these reference tables mean them: they are none of its [streams](StatefulQuery::streams).
+    ///
+    /// # Errors
+    /// A table stands where it has no rows to begin with: alone or first in FROM, in a FULL or ASOF JOIN. Several differ from a name in
+    /// case alone.
+    pub fn with_tables<'t>(
+        mut self,
+        tables: impl IntoIterator<Item = &'t ReferenceTable>,
+    ) -> Result<StatefulQuery, QueryError> {
+        let tables: Vec<&ReferenceTable> = tables.into_iter().collect();
+        if tables.is_empty() || self.state.is_some() {
+            return Ok(self);
+        }
+        let mut streams = Vec::with_capacity(self.streams.len());
+        for name in std::mem::take(&mut self.streams) {
+            let named = Named { name: &name.written, is_quoted: name.is_quoted, at: name.at };
+            match table::found(&named, &tables).map_err(|error| error.over(&self.sql))? {
+                Some(table) => {
+                    let (written, table) = (name.written.clone(), table.clone());
+                    self.tables.push(NamedTable { written, is_quoted: name.is_quoted, table });
+                }
+                None => streams.push(name),
+            }
+        }
+        self.streams = streams;
+        table::check_places(&self.tree, &self.tables).map_err(|error| error.over(&self.sql))?;
+        Ok(self)
+    }
+
+    /// The names of the reference tables that it looks rows up in, each once.
+    #[must_use]
+    pub fn tables(&self) -> Vec<&str> {
+        let mut tables: Vec<&str> = self.tables.iter().map(|named| named.table.name.as_str()).collect();
+        tables.sort_unstable();
+        tables.dedup();
+        tables
     }
 
     /// Finds its streams among the known ones, by the rule of [`Select::find_stream`].
@@ -199,7 +251,8 @@ impl StatefulQuery {
         StatefulQuery { null_for_errors: true, ..self }
     }
 
-    /// The same query, which sees of `stream` only what `view` leaves, wherever it reads that stream. The last view of a stream counts.
+    /// The same query, which sees of `stream`, or of a table of that name, only what `view` leaves, wherever it reads it. The last view
+    /// of a stream counts.
     #[must_use]
     pub fn through(mut self, stream: &str, view: View) -> StatefulQuery {
         self.views.insert(stream.to_owned(), view);
@@ -253,6 +306,7 @@ impl StatefulQuery {
             found.map_or_else(|| name.to_owned(), |known| known.spelt.clone())
         };
         let planner = Planner::new(&self.sql, names, values, self.null_for_errors, &spelt, formats, &self.views);
+        let planner = planner.with_tables(&self.tables);
         plan(planner, &self.tree).map_err(|error| error.over(&self.sql))
     }
 

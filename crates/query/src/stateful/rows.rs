@@ -19,6 +19,8 @@ const MAX_DEPTH: usize = 200;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
     Stream(String),
+    /// A reference table: the right side of a join, whose rows are looked up.
+    Table(String),
     Stage(usize),
 }
 

@@ -6,7 +6,7 @@ use crossdock_format::Format;
 
 use super::program::{
     Aggregate, AggregateFunction, Aggregation, AsofJoin, IntervalJoin, JoinKind, LatestByKey, Operator, OverFunction,
-    OverRows, OverValue, Port, RowFrame, Stage, StageInput, StatefulProgram, StreamSource, Window,
+    OverRows, OverValue, Port, RowFrame, Stage, StageInput, StatefulProgram, StreamSource, TableLookup, Window,
 };
 use crate::program::{Program, Projection};
 
@@ -112,6 +112,7 @@ impl fmt::Display for Work<'_> {
                 write!(f, ", the latest right row {before} the left row's time")?;
                 f.write_str(if *waits { ", waits for the right stream" } else { ", at once" })
             }
+            Operator::Lookup(of) => lookup(f, of, stage),
             Operator::Latest(LatestByKey { keys, max_keys, max_age_ns, .. }) => {
                 f.write_str("the last record by ")?;
                 for (index, key) in keys.iter().enumerate() {
@@ -136,6 +137,20 @@ fn keys_of(f: &mut fmt::Formatter<'_>, keys: &[(usize, usize)], inputs: &[StageI
     for (index, (left, right)) in keys.iter().enumerate() {
         let word = if index == 0 { " by" } else { " and" };
         write!(f, "{word} {} = {}", name(inputs.first(), *left), name(inputs.get(1), *right))?;
+    }
+    Ok(())
+}
+
+fn lookup(f: &mut fmt::Formatter<'_>, of: &TableLookup, stage: &Stage) -> fmt::Result {
+    let TableLookup { kind, table, format, keys, key, condition, .. } = of;
+    write!(f, "{}join with table {table}", kind_word(*kind))?;
+    for (index, (value, column)) in keys.iter().zip(key).enumerate() {
+        let column = format.fields().get(*column).map_or("?", |field| &field.name);
+        let word = if index == 0 { " by" } else { " and" };
+        write!(f, "{word} {} = {column}", name(stage.inputs.first(), *value))?;
+    }
+    for condition in condition.iter().flat_map(|condition| &condition.filter) {
+        write!(f, ", {}", condition.sql(&stage.rows))?;
     }
     Ok(())
 }
@@ -261,7 +276,7 @@ fn function_name(function: AggregateFunction) -> &'static str {
 /// The state of a stage, in words.
 fn kept(stage: &Stage) -> &'static str {
     match &stage.operator {
-        Operator::Union => "nothing",
+        Operator::Union | Operator::Lookup(_) => "nothing",
         Operator::Aggregate(Aggregation { window: Window::Running, .. }) => "each group, until the bound is reached",
         Operator::Over(_) => {
             "of each key the rows before that are read, and what is added up, until the bound is reached"

@@ -104,7 +104,9 @@ fn check_clauses(select: &Select, format: &Format) -> Result<(), QueryError> {
 
 /// Checks that a view's stream is known, and has the columns of the view in its newest format.
 fn check_view(view: &View, snapshot: &Snapshot) -> Result<(), QueryError> {
-    match snapshot.find(view.stream()).and_then(|entry| entry.formats().last()) {
+    let of_stream = snapshot.find(view.stream()).and_then(|entry| entry.formats().last());
+    let of_table = || snapshot.tables().get(view.stream()).map(|shared| &shared.table().format);
+    match of_stream.or_else(of_table) {
         Some(format) => view.plan(format).map(drop),
         None => {
             let known: Vec<&str> = snapshot.known_names().collect();
@@ -175,9 +177,10 @@ impl Access {
             Some(Ok(Query::Select(mut select))) => {
                 snapshot.find_stream(&mut select).map(|()| vec![select.stream().to_owned()])
             }
-            Some(Ok(Query::Stateful(mut query))) => snapshot
-                .find_streams(&mut query)
-                .map(|()| query.streams().into_iter().map(str::to_owned).collect::<Vec<String>>()),
+            Some(Ok(Query::Stateful(query))) => query.with_tables(snapshot.tables().known()).and_then(|mut query| {
+                snapshot.find_streams(&mut query)?;
+                Ok(query.streams().into_iter().chain(query.tables()).map(str::to_owned).collect::<Vec<String>>())
+            }),
             Some(Err(_)) | None => Ok(Vec::new()),
         };
         match found {

@@ -13,7 +13,7 @@ use crate::managers::events::{About, Events};
 use crate::managers::state_spec::refused_reader;
 use crate::principal::{Bound, Principal};
 use crate::refusal::refuse;
-use crossdock_query::{QueryError, Select};
+use crossdock_query::{QueryError, ReferenceTable, Select};
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::secure::{Authorized, AuthorizedKeys, PublicKey};
 use refusals::Refusals;
@@ -162,6 +162,20 @@ impl Access {
         snapshot.known_names().filter(may_read)
     }
 
+    /// The reference tables that a caller may look rows up in: those that the rules would let it read if they were streams.
+    pub(crate) fn tables_known_to<'a>(
+        &'a self,
+        caller: &Caller,
+        snapshot: &'a Snapshot,
+    ) -> impl Iterator<Item = &'a ReferenceTable> {
+        let rules = self.rules();
+        let rule = rules.and_then(|rules| rules.of(caller));
+        let may_read = move |table: &&ReferenceTable| {
+            rules.is_none() || rule.is_some_and(|rule| rule.may_read(&table.name, false))
+        };
+        snapshot.tables().known().filter(may_read)
+    }
+
     /// Finds the stream that a caller's query means. Where its name is that of no stream, only streams that the caller may read are
     /// compared with it, so that no answer has the name of another.
     ///
@@ -175,7 +189,10 @@ impl Access {
     ) -> Result<(), QueryError> {
         match snapshot.find(select.stream()) {
             Some(entry) if !entry.formats().is_empty() => Ok(()),
-            _ => select.find_stream(self.known_to(caller, snapshot)),
+            _ => {
+                select.check_no_table(self.tables_known_to(caller, snapshot))?;
+                select.find_stream(self.known_to(caller, snapshot))
+            }
         }
     }
 

@@ -1,11 +1,18 @@
-//! Queries with state, which may read several streams: a caller has to be allowed to read each, and sees of each what its rule shows.
+//! Queries with state, which may read several streams and reference tables: a caller has to be allowed to read each, and sees of each
+//! what its rule shows.
 
 use super::{Access, Action, Caller};
 use crate::catalog::Snapshot;
 use crate::handle::ExplainError;
 use crate::info::{AccessCheckInfo, ExplainInfo};
+use crate::tables::described;
 use crossdock_query::StatefulQuery;
 use std::collections::BTreeMap;
+
+/// The streams that a query reads, and the reference tables that it looks rows up in: the rules treat them alike.
+fn read_by(query: &StatefulQuery) -> Vec<String> {
+    query.streams().into_iter().chain(query.tables()).map(str::to_owned).collect()
+}
 
 impl Access {
     /// Finds the streams that a caller's query with state means, as [`Access::find_stream`] does, and has it see of each what the caller may.
@@ -15,15 +22,15 @@ impl Access {
     pub(crate) fn found_for(
         &self,
         caller: &Caller,
-        mut query: StatefulQuery,
+        query: StatefulQuery,
         snapshot: &Snapshot,
     ) -> Result<StatefulQuery, ExplainError> {
+        let mut query = query.with_tables(self.tables_known_to(caller, snapshot))?;
         let has_formats = |stream: &&str| snapshot.find(stream).is_some_and(|entry| !entry.formats().is_empty());
         let named: Vec<String> = query.streams().into_iter().filter(has_formats).map(str::to_owned).collect();
         let known: Vec<&str> = self.known_to(caller, snapshot).chain(named.iter().map(String::as_str)).collect();
         query.find_streams(known.iter().copied())?;
-        let streams: Vec<String> = query.streams().into_iter().map(str::to_owned).collect();
-        for stream in streams {
+        for stream in read_by(&query) {
             let is_derived = snapshot.find(&stream).is_some_and(|entry| entry.made_by().is_some());
             let granted = self.admit(caller, Action::Subscribe { stream: &stream, is_derived })?;
             if let Some(view) = granted.and_then(|granted| granted.view) {
@@ -45,7 +52,10 @@ impl Access {
     ) -> Result<ExplainInfo, ExplainError> {
         match caller {
             Some(caller) => query = self.found_for(caller, query, snapshot)?,
-            None => snapshot.find_streams(&mut query)?,
+            None => {
+                query = query.with_tables(snapshot.tables().known())?;
+                snapshot.find_streams(&mut query)?;
+            }
         }
         let streams: Vec<String> = query.streams().into_iter().map(str::to_owned).collect();
         let Some(formats) = snapshot.newest_formats(&streams) else {
@@ -62,7 +72,7 @@ impl Access {
         Ok(ExplainInfo {
             stream: streams.join(", "),
             format: ids.join(", "),
-            plan: program.to_string(),
+            plan: program.to_string() + &described(snapshot.tables(), &program.tables()),
             place: "a handler of its own, in a context where it fits; subscribers with the same query share it"
                 .to_owned(),
             sample_records: 0,
@@ -81,14 +91,16 @@ impl Access {
     pub(super) fn answer_stateful(
         &self,
         caller: &Caller,
-        (mut query, info): (StatefulQuery, AccessCheckInfo),
+        (query, info): (StatefulQuery, AccessCheckInfo),
         snapshot: &Snapshot,
     ) -> Result<AccessCheckInfo, String> {
+        let query = query.with_tables(self.tables_known_to(caller, snapshot));
+        let mut query = query.map_err(|error| error.to_string())?;
         let known: Vec<&str> = self.known_to(caller, snapshot).collect();
         query.find_streams(known.iter().copied()).map_err(|error| error.to_string())?;
         let streams: Vec<String> = query.streams().into_iter().map(str::to_owned).collect();
-        let mut views = Vec::new();
-        for stream in &streams {
+        let (mut views, all) = (Vec::new(), read_by(&query));
+        for stream in &all {
             let is_derived = snapshot.find(stream).is_some_and(|entry| entry.made_by().is_some());
             match self.decide(caller, Action::Subscribe { stream, is_derived }) {
                 Ok(granted) => {

@@ -23,6 +23,7 @@ use crate::publications::{Publications, Taken};
 use crate::refusal::refuse;
 use crate::state::StateSide;
 use crossdock_control::conversions::Owner;
+use crossdock_engine::Tables;
 use crossdock_format::FormatId;
 use crossdock_format::registry::{Registry, Stream as RegisteredStream};
 use crossdock_transport::FormatName;
@@ -105,6 +106,13 @@ impl Catalog {
             watchers: Vec::new(),
             retired: Vec::new(),
         }
+    }
+
+    /// With these reference tables, whose names no stream has.
+    #[must_use]
+    pub(crate) fn with_tables(mut self, tables: Tables) -> Catalog {
+        Arc::make_mut(&mut self.now).tables = tables;
+        self
     }
 
     /// Takes in the kept state; returns the entries that no longer fit, in words. Each later change is written

@@ -6,6 +6,7 @@ use crate::morph::compile::Compiled;
 use crate::names::meant;
 use crate::refusal::refuse;
 use crossdock_control::conversions::Graph;
+use crossdock_engine::Tables;
 use crossdock_format::registry::{Policy, RegistryError};
 use crossdock_format::{Format, FormatId};
 use crossdock_query::{QueryError, Select, StatefulQuery};
@@ -194,6 +195,8 @@ pub(crate) struct Snapshot {
     /// Numbers without a stream, the one that has been so for the longest first.
     unused: VecDeque<u32>,
     by_name: HashMap<Arc<str>, u32>,
+    /// The reference tables, whose names no stream has.
+    pub(super) tables: Tables,
 }
 
 impl Snapshot {
@@ -206,11 +209,17 @@ impl Snapshot {
         self.streams.iter().flatten()
     }
 
+    /// The reference tables.
+    pub(crate) fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
     /// Finds the stream that a query names: [`Select::find_stream`].
     ///
     /// # Errors
-    /// Several streams differ from the name in case alone.
+    /// Several streams differ from the name in case alone; it is the name of a reference table.
     pub(crate) fn find_stream(&self, select: &mut Select) -> Result<(), QueryError> {
+        select.check_no_table(self.tables.known())?;
         match self.find(select.stream()) {
             Some(entry) if !entry.formats().is_empty() => Ok(()),
             _ => select.find_stream(self.known_names()),
@@ -239,11 +248,19 @@ impl Snapshot {
         meant(name, self.known_names()).map(str::to_owned).map_err(|why| refuse(RefusalCode::State, why))
     }
 
-    /// Checks that a name, if it is new, does not differ from that of a stream in case alone: queries could mean either.
+    /// Checks that a name, if it is new, does not differ from that of a stream in case alone, and is not that of a reference table: queries
+    /// could mean either.
     ///
     /// # Errors
-    /// It does.
+    /// It does, or is.
     pub(crate) fn check_new_name(&self, name: &str) -> Result<(), Refusal> {
+        if let Some(table) = self.tables.known().find(|table| table.is_called(name)) {
+            let message = format!(
+                "`{}` is a reference table of the daemon's configuration ([[table]]), and no stream has its name: use another one",
+                table.name
+            );
+            return Err(refuse(RefusalCode::State, message));
+        }
         if self.find(name).is_some_and(|entry| !entry.formats().is_empty()) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Reports of a context: the rows of `crossdock streams|subscriptions|formats|contexts|clients|mailboxes`.
+//! Reports of a context: the rows of `crossdock streams|subscriptions|formats|contexts|clients|mailboxes|tables`.
 //!
 //! All counters count from the daemon's start. The same structures are the JSON of the HTTP API, and their declarations are
 //! what lists, `top` and metrics are made from ([`Described`]).
@@ -7,6 +7,7 @@ mod access;
 mod field;
 mod platform;
 pub(crate) mod sum;
+mod table;
 
 pub use access::{AccessCheckInfo, AccessRuleInfo};
 pub use field::{About, Described, Field, MetricKind, Unit, Value};
@@ -14,6 +15,7 @@ pub use platform::{
     AppliedInfo, ChangeInfo, ControlInfo, EventInfo, HandlerContextInfo, HandlerInfo, HandlerInputInfo, HistoryInfo,
     LoadInfo, MomentInfo, PlanInfo,
 };
+pub use table::TableInfo;
 
 use field::{counter, gauge, histogram, label, listed, reports};
 use serde::{Deserialize, Serialize};

@@ -11,12 +11,13 @@ use crate::managers::rule_costs::RuleCosts;
 use crate::managers::sampling_events::SamplingEvents;
 use crate::managers::spec::{HandlerSpec, OnRowError};
 use crate::managers::state_spec::refused_reader;
+use crate::managers::tables::GivenTables;
 use crate::names::meant;
 use crate::streams::StreamFacts;
 use crossdock_control::admission::{Class, Need};
 use crossdock_control::load::{Cost, Flow, Load};
 use crossdock_control::work::{AtWork, Worked};
-use crossdock_engine::{Handler, HandlerForm, HandlerProgram, HandlerSource, Natives, Parameters};
+use crossdock_engine::{Handler, HandlerForm, HandlerProgram, HandlerSource, Natives, Parameters, Tables};
 use crossdock_format::Format;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -263,6 +264,10 @@ pub(crate) fn reads<'a>(
     let program = program(spec)?;
     program.check(natives).map_err(|error| error.to_string())?;
     let known: Vec<&str> = known.collect();
+    let mut tables = natives.tables().known().filter(|_| spec.subscription_views.is_none());
+    if let Some(table) = tables.find(|table| spec.input_streams.iter().any(|name| table.is_called(name))) {
+        return Err(format!("`{}` is a reference table, and no stream: leave it out of `input_streams`", table.name));
+    }
     let spelt = |name: &String| match &spec.subscription_views {
         // The access rules have decided on exactly these names: another spelling may be a stream that its subscriber may not read.
         Some(_) => Ok(name.clone()),
@@ -270,14 +275,16 @@ pub(crate) fn reads<'a>(
     };
     let mut reads = spec.input_streams.iter().map(spelt).collect::<Result<Vec<String>, String>>()?;
     if program.is_stateful() && !reads.is_empty() {
-        let named = program.reads_among(reads.iter().map(String::as_str)).map_err(|error| error.to_string())?;
+        let named = program
+            .reads_among(reads.iter().map(String::as_str), natives.tables())
+            .map_err(|error| error.to_string())?;
         if let Some(other) = named.iter().find(|name| !reads.contains(name)) {
             return Err(format!("its query names stream `{other}`, which `input_streams` does not: leave that out"));
         }
         reads.retain(|name| named.contains(name));
     }
     if reads.is_empty() {
-        reads = program.reads_among(known.iter().copied()).map_err(|error| error.to_string())?;
+        reads = program.reads_among(known.iter().copied(), natives.tables()).map_err(|error| error.to_string())?;
         if reads.is_empty() {
             return Err("a native handler needs its input streams: name them in `input_streams`".to_owned());
         }
@@ -504,6 +511,10 @@ pub(crate) struct Deployed {
     pub(crate) entries: Vec<Entry>,
     /// The plan of a query with state, for people.
     pub(crate) plan: Option<String>,
+    /// The reference tables that it looks rows up in.
+    pub(crate) tables: Vec<String>,
+    /// The rows of these that it was given last, since it was made.
+    pub(crate) given_tables: Option<GivenTables>,
     /// The costs of the entries: their estimates with a margin, and then what they take at work.
     pub(crate) costs: Vec<Cost>,
     pub(crate) is_metered: bool,
@@ -550,9 +561,11 @@ impl Deployed {
     }
 
     /// Its plan is that of its entries.
-    pub(crate) fn note_plan(&mut self) {
+    pub(crate) fn note_plan(&mut self, tables: &Tables) {
         let decided = self.entries.iter().find_map(|entry| entry.decided.as_ref());
-        let planned = decided.and_then(|decided| program(&self.spec).ok()?.plan_stateful(decided).ok());
+        let planned = decided.and_then(|decided| program(&self.spec).ok()?.plan_stateful(decided, tables).ok());
+        let of_plan = planned.iter().flat_map(|(_, plan)| plan.tables());
+        self.tables = of_plan.map(str::to_owned).collect();
         self.plan = planned.map(|(_, plan)| plan.to_string());
     }
 
@@ -562,8 +575,8 @@ impl Deployed {
         (node, gauges): (NodeId, Arc<NodeGauges>),
         makes: u32,
         reads: Vec<(String, u32)>,
-        compiled: Compiled,
-        need: Need,
+        (compiled, need): (Compiled, Need),
+        tables: &Tables,
     ) -> Deployed {
         let streams: Vec<String> = reads.iter().map(|(name, _)| name.clone()).collect();
         let status = match compiled.entries.is_empty() {
@@ -573,6 +586,8 @@ impl Deployed {
         let mut deployed = Deployed {
             version: 1,
             plan: None,
+            tables: Vec::new(),
+            given_tables: None,
             node,
             gauges,
             makes,
@@ -599,7 +614,7 @@ impl Deployed {
             spec,
             reads,
         };
-        deployed.note_plan();
+        deployed.note_plan(tables);
         deployed
     }
 }

@@ -433,7 +433,9 @@ impl Measurement {
 
     fn made(&self) -> Result<Made, MakeError> {
         match &self.of {
-            Some((decided, stream)) => self.program.make_stateful(decided, stream, &self.format),
+            Some((decided, stream)) => {
+                self.program.make_stateful((decided, self.natives.tables()), stream, &self.format)
+            }
             None => self.program.make(&self.natives, &self.format),
         }
     }

@@ -26,6 +26,7 @@ mod sampling_events;
 pub(crate) mod spec;
 pub(crate) mod state_spec;
 mod states;
+pub(crate) mod tables;
 pub(crate) mod view;
 mod waiting;
 pub(crate) mod watch;
@@ -241,6 +242,7 @@ impl Managers {
             self.end_flows();
             self.remove_unused();
             self.order_states();
+            self.order_tables();
             self.publish_snapshot();
         } else if self.events.last() > self.viewed {
             // Every change of state since the last snapshot was noted as an event.

@@ -125,6 +125,9 @@ impl Managers {
 
     /// A handler begins anew after a fault: that of a state has no order yet.
     pub(super) fn order_restarted(&mut self, name: &str) {
+        if let Some(there) = self.handlers.get_mut(name) {
+            there.given_tables = None;
+        }
         if let Some(readers) = self.states.get_mut(name) {
             readers.given = None;
             self.order_state(name);

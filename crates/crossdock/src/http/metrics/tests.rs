@@ -49,6 +49,7 @@ fn exposition() -> Exposition {
         handlers: vec![filled(4000)],
         streams: vec![filled(5000)],
         mailboxes: vec![filled(6000)],
+        tables: vec![filled(7000)],
         process: Process { user_s: 1.5, threads: 3, ..Process::default() },
         omitted: vec![("stream", 7)],
     }
@@ -137,6 +138,7 @@ fn every_field_is_found_with_its_own_value_in_json_lists_and_metrics() {
     check(&of.handlers[0], &text, &HANDLER);
     check(&of.streams[0], &text, &STREAM);
     check(&of.mailboxes[0], &text, &MAILBOX);
+    check(&of.tables[0], &text, &TABLE);
     check(&filled::<SubscriptionInfo>(100), "", &[]);
     check(&filled::<ClientInfo>(100), "", &[]);
 }
@@ -152,6 +154,7 @@ fn labels_are_names_that_last_and_reasons() {
         "crossdock_io_turns_total{context=\"text 1000\"} ",
         "crossdock_stream_records_in_total{stream=\"text 5000\"} ",
         "crossdock_mailbox_puts_total{mailbox=\"text 6000\"} ",
+        "crossdock_table_loads_total{table=\"text 7000\"} ",
         "crossdock_events_total{kind=\"reason 2002\"} 2002",
         "crossdock_context_batch_wait_seconds_bucket{le=\"0.000001024\",context=\"text 3000\"",
         "process_cpu_time_seconds_total{cpu_mode=\"user\"} 1.5",
@@ -311,6 +314,15 @@ const HANDLER: [(&str, &str); 27] = [
     ("batches_shed", "crossdock_handler_batches_shed_total"),
     ("degraded", "crossdock_handler_degraded"),
     ("changes", "crossdock_handler_changes_total"),
+];
+const TABLE: [(&str, &str); 7] = [
+    ("rows", "crossdock_table_rows"),
+    ("keys", "crossdock_table_keys"),
+    ("rows_without_key", "crossdock_table_rows_without_key"),
+    ("bytes", "crossdock_table_size_bytes"),
+    ("loaded_at_ms", "crossdock_table_loaded_seconds"),
+    ("loads", "crossdock_table_loads_total"),
+    ("failures", "crossdock_table_failures_total"),
 ];
 const STREAM: [(&str, &str); 21] = [
     ("publishers", "crossdock_stream_publishers"),

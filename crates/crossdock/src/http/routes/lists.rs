@@ -12,7 +12,7 @@ use crossdock_runtime::{ContextHandle, ExplainError, SetQueryError};
 use super::{answer, ask, ask_long, error, forbidden, query_error, read_body, read_path, refused};
 use crate::http::{
     ApiError, Changed, Clients, Contexts, ErrorBody, ExplainRequest, Health, Sessions, Streams, SubscriptionQuery,
-    Subscriptions,
+    Subscriptions, TableInfos,
 };
 use crate::version;
 
@@ -44,6 +44,18 @@ pub(super) async fn health(State(context): State<ContextHandle>) -> Response {
 )]
 pub(super) async fn streams(State(context): State<ContextHandle>) -> Response {
     answer(ask(context, |context| Ok(Streams { streams: context.streams()? })).await)
+}
+
+/// All reference tables, in the order of the configuration
+#[utoipa::path(
+    get, path = "/v1/tables", tag = "lists",
+    responses(
+        (status = 200, body = TableInfos, description = "The tables"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn tables(State(context): State<ContextHandle>) -> Response {
+    answer(ask(context, |context| Ok(TableInfos { tables: context.tables()? })).await)
 }
 
 /// All subscriptions, oldest first

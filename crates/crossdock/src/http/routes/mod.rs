@@ -76,6 +76,7 @@ fn described() -> OpenApiRouter<ContextHandle> {
     OpenApiRouter::with_openapi(<Head as utoipa::OpenApi>::openapi())
         .routes(routes!(lists::health))
         .routes(routes!(lists::streams))
+        .routes(routes!(lists::tables))
         .routes(routes!(lists::subscriptions))
         .routes(routes!(lists::set_query))
         .routes(routes!(lists::contexts))

@@ -189,7 +189,8 @@ impl Managers {
                 let mut node = Box::new(Node::new(id, instances(&mut compiled, &reads), makes, &numbers));
                 node.reads_own = spec.replicas;
                 let of_node = (id, Arc::clone(&node.gauges));
-                let mut deployed = Box::new(Deployed::new(spec, of_node, makes, reads, compiled, need));
+                let tables = self.compiler.natives.tables();
+                let mut deployed = Box::new(Deployed::new(spec, of_node, makes, reads, (compiled, need), tables));
                 deployed.begin_probation(edits.probation_ns_per_s(at, &need));
                 node.policy = deployed.policy();
                 edits.others.push(Edit::Add { node, at });
@@ -268,13 +269,13 @@ impl Managers {
                 {
                     self.lose_readers_of_others(&name, &state.key);
                 }
-                let mut version = 0;
+                let (mut version, tables) = (0, self.compiler.natives.tables().clone());
                 self.record(spec, |there| {
                     there.version += 1;
                     version = there.version;
                     there.costs = with_margin(&compiled.entries);
                     there.entries = compiled.entries;
-                    there.note_plan();
+                    there.note_plan(&tables);
                     there.is_metered = compiled.is_metered;
                     (there.need, there.predicted) = (need, need.load);
                     there.begin_probation(limit);
@@ -553,11 +554,12 @@ impl Managers {
                 self.formats_to_retry.insert(stream.number);
                 continue;
             }
+            let tables = self.compiler.natives.tables().clone();
             if let Some(there) = self.there(name) {
                 there.entries.push(entry);
                 there.is_metered &= is_metered;
                 if there.plan.is_none() {
-                    there.note_plan();
+                    there.note_plan(&tables);
                 }
                 there.status = Status::Running;
             }

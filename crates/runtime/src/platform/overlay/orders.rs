@@ -66,7 +66,7 @@ impl Overlay {
     }
 
     /// Whether a change that a node takes part in is not complete.
-    fn is_changing(&self, node: NodeId) -> bool {
+    pub(crate) fn is_changing(&self, node: NodeId) -> bool {
         self.unfinished.iter().any(|change| change.nodes.contains(&node))
     }
 

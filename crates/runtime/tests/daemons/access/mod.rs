@@ -3,6 +3,7 @@
 mod schedules;
 mod stateful;
 mod states;
+mod tables;
 
 use crossdock_format::{Format, RecordBuilder, Value};
 use crossdock_nectarine::{
@@ -47,6 +48,11 @@ fn desk(publish: &[&str], subscribe: &[&str]) -> Rule {
 
 /// A daemon with these rules, and a stream `A`.
 fn start(rules: Vec<Rule>) -> (ContextHandle, String) {
+    start_changed(rules, |_| {})
+}
+
+/// The same with a changed configuration.
+fn start_changed(rules: Vec<Rule>, change: impl FnOnce(&mut ContextConfig)) -> (ContextHandle, String) {
     let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
     config.platform.contexts.extend(crate::contexts::further());
     let named = |(key, name): (u8, &str)| Authorized { key: private(key).public(), name: name.into() };
@@ -54,6 +60,7 @@ fn start(rules: Vec<Rule>) -> (ContextHandle, String) {
     let trusted = crossdock_runtime::Network::loopback();
     config.security = SecurityConfig { key: Some(private(DAEMON)), authorized, trusted };
     config.access = Some(Arc::new(Rules::new(rules).unwrap()));
+    change(&mut config);
     let context = ContextHandle::start(config).unwrap();
     context.declare_stream("A", &flights()).unwrap().unwrap();
     let addr = context.local_addr().to_string();

@@ -9,6 +9,7 @@ mod world;
 use crate::contexts::tries;
 use crossdock_runtime::info::{
     ClientInfo, ContextInfo, ControlInfo, HandlerContextInfo, HandlerInfo, MailboxInfo, StreamInfo, SubscriptionInfo,
+    TableInfo,
 };
 use fastrand::Rng;
 use std::collections::BTreeSet;
@@ -55,6 +56,7 @@ fn every_counter_has_a_model_or_a_reason_to_have_none() {
         checks::without_model::<HandlerInfo>(),
         checks::without_model::<HandlerContextInfo>(),
         checks::without_model::<ControlInfo>(),
+        checks::without_model::<TableInfo>(),
     ];
     assert_eq!(without.concat(), [""; 0]);
 }

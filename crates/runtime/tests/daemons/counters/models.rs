@@ -6,6 +6,7 @@ use super::world::{Deployed, MAILBOX_BOUND, Stream, Subscribing, Totals, World};
 use crossdock_nectarine::{DropCause, Overflow, Transport};
 use crossdock_runtime::info::{
     ClientInfo, ContextInfo, ControlInfo, HandlerContextInfo, HandlerInfo, MailboxInfo, StreamInfo, SubscriptionInfo,
+    TableInfo,
 };
 use std::collections::BTreeMap;
 
@@ -14,6 +15,7 @@ const BOUND: &str = "a bound; that nothing is above it is checked at all times";
 /// Buffers that are always open, at most.
 const OPEN: u64 = 64;
 const HEADER_BYTES: u64 = crossdock_transport::HEADER_BYTES as u64;
+const OF_FILE: &str = "the file of a table decides; handlers/tables changes one and looks";
 const IDENTITY: &str = "it names something";
 
 impl Subscribing {
@@ -481,5 +483,22 @@ impl Modelled for ControlInfo {
 
     fn name(&self) -> String {
         "control".to_owned()
+    }
+}
+
+impl Modelled for TableInfo {
+    const MODELS: &'static [(&'static str, Model<TableInfo>)] = &[];
+    const WITHOUT: &'static [(&'static str, &'static str)] = &[
+        ("rows", OF_FILE),
+        ("keys", OF_FILE),
+        ("rows_without_key", OF_FILE),
+        ("bytes", OF_FILE),
+        ("loaded_at_ms", TIME),
+        ("loads", OF_FILE),
+        ("failures", OF_FILE),
+    ];
+
+    fn name(&self) -> String {
+        format!("table {}", self.name)
     }
 }

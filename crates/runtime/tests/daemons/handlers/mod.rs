@@ -21,6 +21,7 @@ mod replicas;
 mod resources;
 mod stateful;
 mod states;
+mod tables;
 
 /// An answer that takes longer than this does not come at all.
 const PATIENCE: Duration = Duration::from_secs(120);
