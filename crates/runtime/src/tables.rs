@@ -1,5 +1,5 @@
-//! Reference tables: read from their files at the start, and again when these have changed, on a thread of their own. What is read is
-//! an immutable snapshot, which the managers give to the handlers that look rows up in it.
+//! Reference tables: read from their files at the start, and again when these have changed, on a thread of their own. The rows
+//! are an immutable snapshot, which the managers give to the handlers that look rows up in it.
 
 mod file;
 

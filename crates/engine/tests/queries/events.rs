@@ -41,7 +41,7 @@ impl Events {
         events
     }
 
-    /// Rows in order of arrival: by their time and a random delay of up to the disorder; those without a time anywhere. Stragglers are older
+    /// Rows in order of arrival: by their time and a random delay of up to the disorder; those without a time anywhere. The latest are older
     /// than all others by 10,000 s and more, and from each other, so that they are late wherever they come but as the first.
     fn rows(&mut self, random: &mut Rng) {
         let count = [6, 25, 60][random.usize(0..3)];

@@ -1,6 +1,6 @@
 //! A query of any kind, and one with state: read once, planned for the formats of its streams.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crossdock_format::Format;
@@ -8,7 +8,7 @@ use crossdock_format::Format;
 use super::latest::{self, KeyedState};
 use super::plan::{Planner, plan};
 use super::program::{Port, StatefulProgram};
-use super::read::{Rows, Tree, has_state};
+use super::read::{Rows, Tree, has_state, trees};
 use super::rows;
 use super::table::{self, NamedTable, ReferenceTable};
 use crate::bind;
@@ -112,24 +112,6 @@ fn stream_names(tree: &Arc<Tree>) -> Vec<StreamName> {
     }
     names.sort_by_key(|name| name.at.map(|at| (at.line, at.column)));
     names
-}
-
-/// A query and those within it, each once.
-pub(super) fn trees(tree: &Arc<Tree>) -> Vec<Arc<Tree>> {
-    let (mut trees, mut waiting, mut seen) = (Vec::new(), vec![Arc::clone(tree)], BTreeSet::new());
-    while let Some(tree) = waiting.pop() {
-        // A query of WITH may be read in several places.
-        if !seen.insert(Arc::as_ptr(&tree) as usize) {
-            continue;
-        }
-        for joined in tree.selects.iter().flat_map(|select| &select.from) {
-            if let Rows::Query(within) = &joined.rows {
-                waiting.push(Arc::clone(within));
-            }
-        }
-        trees.push(tree);
-    }
-    trees
 }
 
 impl StatefulQuery {

@@ -1,5 +1,6 @@
 //! SQL text → the selects of a query with state, clause by clause; only names and expressions are left to `sqlparser`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sqlparser::keywords::Keyword;
@@ -368,4 +369,22 @@ fn is_rate(word: &Word, next: Option<&TokenWithSpan>) -> bool {
 
 fn is_aggregate(word: &Word) -> bool {
     AggregateEntry::named(&word.value.to_ascii_lowercase()).next().is_some()
+}
+
+/// A query and those within it, each once.
+pub(super) fn trees(tree: &Arc<Tree>) -> Vec<Arc<Tree>> {
+    let (mut trees, mut waiting, mut seen) = (Vec::new(), vec![Arc::clone(tree)], BTreeSet::new());
+    while let Some(tree) = waiting.pop() {
+        // A query of WITH may be read in several places.
+        if !seen.insert(Arc::as_ptr(&tree) as usize) {
+            continue;
+        }
+        for joined in tree.selects.iter().flat_map(|select| &select.from) {
+            if let Rows::Query(within) = &joined.rows {
+                waiting.push(Arc::clone(within));
+            }
+        }
+        trees.push(tree);
+    }
+    trees
 }

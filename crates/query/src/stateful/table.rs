@@ -5,8 +5,7 @@ use std::sync::Arc;
 use crossdock_format::Format;
 
 use super::program::JoinKind;
-use super::query::trees;
-use super::read::{Joined, Rows, Tree};
+use super::read::{Joined, Rows, Tree, trees};
 use crate::error::{Position, QueryError};
 use crate::parse::{Named, Select};
 
