@@ -191,15 +191,7 @@ impl Joining {
                 flow.filter.push(planner.settled(flow.placed(condition)?));
             }
         }
-        if join.kind == JoinKind::Inner
-            && let Some(after) = after.get_mut(number - 1)
-        {
-            // A filter behind the pairs is as good as a condition of the pairs.
-            after.append(&mut sorted.others);
-        }
-        let wanted = self.wanted_behind(number, &sorted.others, after);
-        let mut sides = Sides { flows: [left, right], rows: [Row::default(), Row::default()], kind: join.kind };
-        let places = self.places(&mut sides, number, &wanted);
+        let (mut sides, places) = self.sides((number, join.kind), [left, right], &mut sorted.others, after);
         let keys = sides.keys(planner, &sorted.keys)?;
         let times = sides.times(planner, &sorted, join.at)?;
         let stage = planner.stages.len();
@@ -259,6 +251,26 @@ impl Joining {
             is_read.then(|| planner.derived_time(&sides.flows[input], &sides.rows[input], times[input], late))
         });
         Ok([left.transpose()?.flatten(), right.transpose()?.flatten()])
+    }
+
+    /// Both sides of a join, and the places in their rows of the columns that are wanted behind it.
+    fn sides(
+        &self,
+        (number, kind): (usize, JoinKind),
+        flows: [Flow; 2],
+        others: &mut Vec<Expr>,
+        after: &mut [Vec<Expr>],
+    ) -> (Sides, Vec<Option<(usize, usize)>>) {
+        if kind == JoinKind::Inner
+            && let Some(after) = after.get_mut(number - 1)
+        {
+            // A filter behind the pairs is as good as a condition of the pairs.
+            after.append(others);
+        }
+        let wanted = self.wanted_behind(number, others, after);
+        let mut sides = Sides { flows, rows: [Row::default(), Row::default()], kind };
+        let places = self.places(&mut sides, number, &wanted);
+        (sides, places)
     }
 
     /// Puts the wanted columns into the sides' rows: for each column, its side and its place there.

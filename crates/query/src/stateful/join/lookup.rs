@@ -38,15 +38,7 @@ impl Joining {
         for condition in &sorted.left {
             left.filter.push(planner.settled(left.placed(condition)?));
         }
-        if join.kind == JoinKind::Inner
-            && let Some(after) = after.get_mut(number - 1)
-        {
-            // A filter behind the pairs is as good as a condition of the pairs.
-            after.append(&mut sorted.others);
-        }
-        let wanted = self.wanted_behind(number, &sorted.others, after);
-        let mut sides = Sides { flows: [left, right], rows: [Row::default(), Row::default()], kind: join.kind };
-        let places = self.places(&mut sides, number, &wanted);
+        let (mut sides, places) = self.sides((number, join.kind), [left, right], &mut sorted.others, after);
         let mut keys = Vec::with_capacity(sorted.keys.len());
         for key in &sorted.keys {
             keys.push(sides.add(planner, (0, "key"), key)?);
