@@ -133,7 +133,7 @@ impl Context {
         }
     }
 
-    /// Runs a function once a stream has these formats here, or is gone.
+    /// Runs a function once a stream has these formats here, but for those that the catalog has no longer.
     fn when_known(&mut self, key: usize, formats: Vec<FormatId>, then: impl FnOnce(&mut Context) + 'static) {
         self.inbox.await_formats(AwaitedFormats { stream: key, formats, routes: false, then: Box::new(then) });
         self.finish_awaited(key);
@@ -154,7 +154,9 @@ impl Context {
     /// Runs what waits for formats that a stream has now.
     fn finish_awaited(&mut self, key: usize) {
         let stream = self.streams.get(key);
-        let are_here = |formats: &[FormatId]| stream.is_none_or(|s| formats.iter().all(|id| s.has_format(*id)));
+        // One that the catalog has no longer does not come.
+        let is_here = |stream: &Stream, id: FormatId| stream.has_format(id) || !stream.entry().has_format(id);
+        let are_here = |formats: &[FormatId]| stream.is_none_or(|s| formats.iter().all(|id| is_here(s, *id)));
         let is_routed = stream.is_none_or(Stream::is_routed);
         let is_due = |awaited: &mut AwaitedFormats| {
             awaited.stream == key && are_here(&awaited.formats) && (is_routed || !awaited.routes)

@@ -50,8 +50,8 @@ impl Context {
         }
     }
 
-    /// Leads what sessions here publish of a stream to all that take it, and then runs a function. All I/O contexts have
-    /// taken in these formats of the stream then.
+    /// Leads what sessions here publish of a stream to all that take it, and then runs a function. All I/O contexts to which it
+    /// comes have taken in these formats of the stream then.
     pub(crate) fn when_published(
         &mut self,
         stream: usize,

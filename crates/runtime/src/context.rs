@@ -153,7 +153,7 @@ impl Context {
             name: parts.name,
             place,
             net,
-            streams: Streams::new(parts.catalog),
+            streams: Streams::new(parts.catalog, graph.index()),
             subscriptions: Subscriptions::new(place),
             host: Host::new(parts.host, parts.services),
             morph: Morph::new(parts.morph_pool),

@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::counters::DropReason;
 use crate::graph::node::StateLoss;
 use crate::managers::state_spec::stream_of_state;
-use crate::streams::StreamFacts;
+use crate::streams::Counted;
 
 impl Context {
     /// Counts what handlers have made for sessions. Whether there was any.
@@ -85,9 +85,10 @@ impl Context {
         }
     }
 
-    /// The known facts of a stream.
-    pub(crate) fn facts(&self, key: usize) -> Option<StreamFacts> {
-        self.streams.get(key).map(|stream| stream.facts(key as u32, self.graph.index(), self.net.now_ns()))
+    /// What was counted here of a stream.
+    pub(crate) fn counted(&self, name: &str) -> Option<Counted> {
+        let key = self.streams.find(name)?;
+        self.streams.get(key).map(|stream| stream.counted(self.net.now_ns()))
     }
 
     /// No handler makes a stream any more: notifies its subscribers, after the records that came.

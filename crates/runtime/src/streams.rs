@@ -32,7 +32,7 @@ pub(crate) struct StreamFacts {
     /// Its number, which batches carry.
     pub(crate) number: u32,
     pub(crate) name: String,
-    /// Its formats, newest last, each with some of its latest records.
+    /// Its formats, newest last, each with some of its latest records, if there are any.
     pub(crate) formats: Vec<(Format, Arc<[u8]>)>,
     /// The highest rate of the last minute.
     pub(crate) peak_msgs_per_s: u64,
@@ -47,21 +47,30 @@ pub(crate) struct StreamFacts {
 }
 
 impl StreamFacts {
-    /// Adds what another I/O context knows of the stream.
-    pub(crate) fn add(&mut self, other: StreamFacts) {
-        if other.formats.len() > self.formats.len() {
-            let before = std::mem::replace(&mut self.formats, other.formats);
-            self.take_samples(before);
-        } else {
-            self.take_samples(other.formats);
+    /// What the catalog knows.
+    pub(crate) fn new(entry: &StreamEntry) -> StreamFacts {
+        StreamFacts {
+            number: entry.number(),
+            name: entry.name().to_owned(),
+            formats: entry.formats().iter().map(|format| (format.clone(), Arc::default())).collect(),
+            peak_msgs_per_s: 0,
+            records_in: 0,
+            bytes_in: 0,
+            batches_in: 0,
+            made_by: entry.made_by().map(str::to_owned),
+            publishers: entry.activity().publishers(),
+            peaks: Vec::new(),
         }
-        self.peak_msgs_per_s += other.peak_msgs_per_s;
-        self.records_in += other.records_in;
-        self.bytes_in += other.bytes_in;
-        self.batches_in += other.batches_in;
-        self.made_by = self.made_by.take().or(other.made_by);
-        self.publishers += other.publishers;
-        self.peaks.extend(other.peaks);
+    }
+
+    /// Adds what an I/O context has counted, and some of the records.
+    pub(crate) fn add(&mut self, counted: Counted) {
+        self.take_samples(counted.samples);
+        self.peak_msgs_per_s += counted.peak_msgs_per_s;
+        self.records_in += counted.records_in;
+        self.bytes_in += counted.bytes_in;
+        self.batches_in += counted.batches_in;
+        self.peaks.push((counted.at, counted.peak_msgs_per_s));
     }
 
     /// The I/O context where most of it is published; of several the first.
@@ -70,15 +79,27 @@ impl StreamFacts {
     }
 
     /// The longer sample of each format stands for it.
-    fn take_samples(&mut self, others: Vec<(Format, Arc<[u8]>)>) {
+    fn take_samples(&mut self, others: Vec<(FormatId, Arc<[u8]>)>) {
         for (format, sample) in others {
-            if let Some((_, known)) = self.formats.iter_mut().find(|(known, _)| *known == format)
+            if let Some((_, known)) = self.formats.iter_mut().find(|(known, _)| known.id() == format)
                 && known.len() < sample.len()
             {
                 *known = sample;
             }
         }
     }
+}
+
+/// What an I/O context has counted of a stream: of what its sessions publish, and at the home context of what handlers make.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    at: ContextIndex,
+    /// Some of the latest records of each format.
+    samples: Vec<(FormatId, Arc<[u8]>)>,
+    peak_msgs_per_s: u64,
+    records_in: u64,
+    bytes_in: u64,
+    batches_in: u64,
 }
 
 /// Whether what sessions of other I/O contexts publish of a stream comes here.
@@ -98,6 +119,8 @@ pub(crate) struct Stream {
     /// As the catalog has it.
     entry: Arc<StreamEntry>,
     name: String,
+    /// This context.
+    at: ContextIndex,
     /// Those of its formats that the queries here are planned for, newest last: its first ones.
     formats: Vec<StreamFormat>,
     /// Whether queries are being planned for more of its formats.
@@ -137,10 +160,11 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// A stream that nobody uses here yet.
-    fn new(entry: &Arc<StreamEntry>) -> Stream {
+    fn new(entry: &Arc<StreamEntry>, at: ContextIndex) -> Stream {
         Stream {
             entry: Arc::clone(entry),
             name: entry.name().to_owned(),
+            at,
             formats: Vec::new(),
             is_planned: false,
             is_taking: false,
@@ -445,6 +469,9 @@ impl Stream {
     /// Counts a batch that was published here. The activity in all contexts counts it before.
     #[inline]
     pub(crate) fn count(&mut self, records: u64, bytes: u64, now_ns: u64) {
+        if self.batches_in == 0 {
+            self.entry.activity().begin_counting(self.at);
+        }
         self.peak.note(records, now_ns);
         self.batches_in += 1;
         self.records_in += records;
@@ -461,20 +488,15 @@ impl Stream {
         (self.records_in as f64 / self.batches_in.max(1) as f64).max(1.0)
     }
 
-    /// The facts of it under its number at a context.
-    pub(crate) fn facts(&self, number: u32, at: ContextIndex, now_ns: u64) -> StreamFacts {
-        let peak_msgs_per_s = self.peak.msgs_per_s(now_ns);
-        StreamFacts {
-            number,
-            name: self.name.clone(),
-            formats: self.formats.iter().map(|known| (known.format.clone(), known.sample.records())).collect(),
-            peak_msgs_per_s,
+    /// What was counted of it here.
+    pub(crate) fn counted(&self, now_ns: u64) -> Counted {
+        Counted {
+            at: self.at,
+            samples: self.formats.iter().map(|known| (known.format.id(), known.sample.records())).collect(),
+            peak_msgs_per_s: self.peak.msgs_per_s(now_ns),
             records_in: self.records_in,
             bytes_in: self.bytes_in,
             batches_in: self.batches_in,
-            made_by: self.made_by.as_deref().map(str::to_owned),
-            publishers: self.publishers.len() as u32,
-            peaks: vec![(at, peak_msgs_per_s)],
         }
     }
 
@@ -488,6 +510,8 @@ impl Stream {
 #[derive(Debug)]
 pub(crate) struct Streams {
     catalog: CatalogHandle,
+    /// This context.
+    at: ContextIndex,
     snapshot: Arc<Snapshot>,
     /// By number.
     all: Vec<Option<Stream>>,
@@ -496,8 +520,8 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// No streams, before anything of the catalog is taken in.
-    pub(crate) fn new(catalog: CatalogHandle) -> Streams {
-        Streams { catalog, snapshot: Arc::default(), all: Vec::new(), by_name: HashMap::new() }
+    pub(crate) fn new(catalog: CatalogHandle, at: ContextIndex) -> Streams {
+        Streams { catalog, at, snapshot: Arc::default(), all: Vec::new(), by_name: HashMap::new() }
     }
 
     /// The way to the control thread.
@@ -638,8 +662,11 @@ impl Streams {
             self.by_name.remove(&gone.name);
         }
         let entry = entry?;
-        let stream = slot.get_or_insert_with(|| Stream::new(entry));
+        let stream = slot.get_or_insert_with(|| Stream::new(entry, self.at));
         stream.entry = Arc::clone(entry);
+        if stream.batches_in > 0 {
+            entry.activity().begin_counting(self.at);
+        }
         let gone = stream.forget_formats();
         stream.made_by = entry.made_by().map(Into::into);
         self.by_name.insert(entry.name().to_owned(), key);
@@ -660,7 +687,7 @@ mod tests {
         // Numbers that were used rest before they are given again: so the later one can be the lower one.
         let numbers: Vec<u32> = (0..300).map(|at| snapshot.insert(&format!("S{at}"), Policy::None)).collect();
         numbers[..299].iter().for_each(|number| snapshot.remove(*number));
-        let mut streams = Streams::new(CatalogHandle::new().0);
+        let mut streams = Streams::new(CatalogHandle::new().0, ContextIndex(0));
         streams.take_snapshot(Arc::new(snapshot.clone()));
         streams.take_entry(299);
         snapshot.remove(299);

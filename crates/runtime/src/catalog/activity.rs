@@ -1,5 +1,6 @@
 //! The activity of a stream, in all contexts. Any of them may change and read it.
 
+use crate::graph::{ContextIndex, MAX_CONTEXTS};
 use crate::publications::{Taken, TakenCount};
 use crossdock_transport::control::{MAX_LISTED, Position, PublisherId, PublisherPosition};
 use sha2::{Digest, Sha256};
@@ -24,6 +25,8 @@ pub(crate) struct Activity {
     subscriptions: AtomicU32,
     /// Those among them that accept certain formats only.
     accepting: AtomicU32,
+    /// The I/O contexts that have counted records of the stream, a bit each.
+    counted_at: AtomicU64,
     records: AtomicU64,
     /// The same with those that are just being counted, in `records` and for their publisher.
     begun: AtomicU64,
@@ -34,6 +37,8 @@ pub(crate) struct Activity {
     /// The publishers that say who they are. Locked when one comes or goes, and about once a second for a subscription.
     known: Mutex<Vec<Known>>,
 }
+
+const _: () = assert!(MAX_CONTEXTS <= u64::BITS as usize, "contexts are bits of a word");
 
 /// The id under which a publisher is listed for subscribers: the same at each daemon, and not the publisher's own, since whoever
 /// knows that can go on in the publisher's place.
@@ -67,6 +72,7 @@ impl Default for Activity {
             readers: AtomicU32::new(0),
             subscriptions: AtomicU32::new(0),
             accepting: AtomicU32::new(0),
+            counted_at: AtomicU64::new(0),
             records: AtomicU64::new(0),
             begun: AtomicU64::new(0),
             latest_ns: AtomicU64::new(0),
@@ -117,6 +123,16 @@ impl Activity {
     /// Subscriptions to the stream.
     pub(crate) fn subscriptions(&self) -> u32 {
         self.subscriptions.load(Ordering::Relaxed)
+    }
+
+    /// An I/O context counts records of the stream from now on.
+    pub(crate) fn begin_counting(&self, at: ContextIndex) {
+        self.counted_at.fetch_or(1 << at.0, Ordering::Relaxed);
+    }
+
+    /// Whether an I/O context has counted records of the stream: it knows their rate and some of them.
+    pub(crate) fn is_counted_at(&self, at: ContextIndex) -> bool {
+        self.counted_at.load(Ordering::Relaxed) & 1 << at.0 != 0
     }
 
     /// Counts records that are about to be given to the stream's readers, also in the count of their publication; `false` if the

@@ -1,5 +1,6 @@
 //! Leads streams between I/O contexts: from those whose sessions publish them to those whose sessions take them.
 
+use crate::catalog::StreamEntry;
 use crate::context::Context;
 use crate::graph::ContextIndex;
 use crate::managers::change::Failed;
@@ -27,7 +28,16 @@ impl Managers {
         let Connection { flow, formats, .. } = &connection;
         self.disconnected.remove(flow);
         self.awaited_formats.clear();
-        self.request_formats(flow.stream, formats);
+        match flow.is_publishing {
+            true => self.request_formats(flow.stream, formats, Some(flow.at)),
+            // The context may not have seen any of its records yet.
+            false => {
+                let catalog = self.catalog.snapshot().ok();
+                let formats =
+                    catalog.as_ref().and_then(|catalog| catalog.get(flow.stream)).map(|entry| entry.formats());
+                self.request_formats(flow.stream, formats.unwrap_or_default(), Some(flow.at));
+            }
+        }
         self.resume();
         match self.change_graph(vec![edit(*flow, true)]) {
             Ok(Changed { failed: Some(at), .. }) => (connection.then)(Err(self.failed_text(at))),
@@ -72,26 +82,46 @@ impl Managers {
         self.watch.name(self.home())
     }
 
-    /// Has all I/O contexts take in formats of a stream, and plan the queries there for them. The next change of the graph
-    /// waits for that while it is prepared, in the same round trip: neither waits for the other. A context that does not answer is waited for only if the stream comes there.
-    pub(super) fn request_formats(&mut self, stream: u32, formats: &[Format]) {
-        for IoHandle { inbox, at } in &self.io {
-            if self.watch.lost(*at).is_some() && !self.overlay.contexts_of(stream).contains(at) {
-                continue;
-            }
+    /// The I/O contexts at which a stream's records are seen: those to which it comes or that publish it, and the home context,
+    /// where the records of derived streams are counted.
+    fn sees(&self, stream: u32) -> BTreeSet<ContextIndex> {
+        let mut there = self.overlay.contexts_of(stream);
+        there.insert(self.home);
+        there
+    }
+
+    /// Has the I/O contexts at which a stream's records are seen, and `at`, take in formats of it, and plan the queries there for
+    /// them. The next change of the graph waits for that while it is prepared, in the same round trip: neither waits for the
+    /// other. The other contexts take them in as they take in the catalog's snapshot, and nobody waits for that.
+    pub(super) fn request_formats(&mut self, stream: u32, formats: &[Format], at: Option<ContextIndex>) {
+        let mut there = self.sees(stream);
+        there.extend(at);
+        for IoHandle { inbox, at } in self.io.iter().filter(|io| there.contains(&io.at)) {
             // One that has stopped takes nothing in.
             let taken_in = inbox.when_known(stream, formats);
             self.awaited_formats.extend(taken_in.ok().map(|taken_in| (*at, taken_in)));
         }
     }
 
-    /// Has all I/O contexts run something short, all at once. Those that do not answer are left out: what they take part in is
+    /// The records of a derived stream have an end at every I/O context: they reach its subscribers before they hear of it, and
+    /// before the stream's number is given again.
+    pub(super) fn end_at_contexts(&mut self, stream: u32) {
+        let there = self.sees(stream);
+        // One that does not see it, or does not answer, comes to this before it comes to what follows all the same.
+        for io in self.io.iter().filter(|io| !there.contains(&io.at) || self.watch.lost(io.at).is_some()) {
+            let _ = io.inbox.post(move |context| context.end_derived(stream));
+        }
+        let _ = self.ask_io(|at| there.contains(&at), move |context| context.end_derived(stream));
+    }
+
+    /// Has some I/O contexts run something short, all at once. Those that do not answer are left out: what they take part in is
     /// not changed meanwhile.
     ///
     /// # Errors
-    /// None answers.
+    /// None of them answers.
     pub(super) fn ask_io<T: Send + 'static>(
         &mut self,
+        is_asked: impl Fn(ContextIndex) -> bool,
         work: impl FnOnce(&mut Context) -> T + Clone + Send + 'static,
     ) -> Result<Vec<T>, Stopped> {
         let post = |io: &IoHandle| {
@@ -100,10 +130,13 @@ impl Managers {
             let _ = io.inbox.post(move |context| drop(answer.send(work(context))));
             (io.at, wait)
         };
+        let mut asked = self.io.iter().filter(|io| is_asked(io.at)).peekable();
+        if asked.peek().is_none() {
+            return Ok(Vec::new());
+        }
         self.progress.round_trips += 1;
         // The inbox of one that is lost would fill up.
-        let answering = self.io.iter().filter(|io| self.watch.lost(io.at).is_none());
-        let waits: Vec<_> = answering.map(post).collect();
+        let waits: Vec<_> = asked.filter(|io| self.watch.lost(io.at).is_none()).map(post).collect();
         let until = Instant::now() + self.watch.patience();
         let answers: Vec<T> =
             waits.into_iter().filter_map(|(at, wait)| self.watch.wait_for(at, &wait, until)).collect();
@@ -116,28 +149,29 @@ impl Managers {
         Ok(self.catalog.snapshot()?.get(stream).map(|entry| entry.name().to_owned()))
     }
 
-    /// The I/O contexts' facts of a stream that has this number.
+    /// The facts of a stream that has this number.
     fn facts_of(&mut self, stream: u32) -> Option<StreamFacts> {
         let name = self.name_of(stream).ok()??;
         self.facts(&BTreeSet::from([name])).ok()?.into_values().next()
     }
 
-    /// The I/O contexts' facts of streams, by name. They are asked at once.
+    /// The facts of streams, by name: the catalog's, and what the I/O contexts have counted at which records of them came. Those
+    /// are asked at once, and no others, so that a context without an answer delays only those who read what comes there.
     ///
     /// # Errors
-    /// No context answers.
+    /// The control thread has stopped, or none of these contexts answers.
     pub(super) fn facts(&mut self, names: &BTreeSet<String>) -> Result<BTreeMap<String, StreamFacts>, Stopped> {
+        let catalog = self.catalog.snapshot()?;
+        let entries: Vec<&StreamEntry> = names.iter().filter_map(|name| catalog.find(name)).collect();
+        let mut all: BTreeMap<String, StreamFacts> =
+            entries.iter().map(|entry| (entry.name().to_owned(), StreamFacts::new(entry))).collect();
+        let is_counting = |at| entries.iter().any(|entry| entry.activity().is_counted_at(at));
         let names = names.clone();
-        let known = self.ask_io(move |context| {
-            let facts = |name: &String| context.streams.find(name).and_then(|key| context.facts(key));
-            names.iter().filter_map(facts).collect::<Vec<StreamFacts>>()
+        let counted = self.ask_io(is_counting, move |context| {
+            names.iter().filter_map(|name| Some((name.clone(), context.counted(name)?))).collect::<Vec<_>>()
         })?;
-        let mut all = BTreeMap::<String, StreamFacts>::new();
-        for facts in known.into_iter().flatten() {
-            match all.get_mut(&facts.name) {
-                Some(known) => known.add(facts),
-                None => drop(all.insert(facts.name.clone(), facts)),
-            }
+        for (name, counted) in counted.into_iter().flatten() {
+            all.entry(name).and_modify(|facts| facts.add(counted));
         }
         Ok(all)
     }

@@ -213,11 +213,15 @@ mod tests {
 
     /// The same with a context of that kind in place of the c-core.
     fn daemon_with(kind: ContextKind) -> (ContextHandle, Format) {
+        daemon_as(kind, 200)
+    }
+
+    fn daemon_as(kind: ContextKind, stuck_after_ms: u32) -> (ContextHandle, Format) {
         let mut config =
             ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
         let io = ContextSpec { io: true, ..ContextSpec::new(ContextKind::CCore) };
         config.platform.contexts = vec![ContextSpec::new(kind), io];
-        config.platform.stuck_after_ms = 200;
+        config.platform.stuck_after_ms = stuck_after_ms;
         let (context, format) = (ContextHandle::start(config).unwrap(), Format::parse_schema("n i64").unwrap());
         context.declare_stream("N", &format).unwrap().unwrap();
         (context, format)
@@ -297,6 +301,32 @@ mod tests {
         // The load that was measured for it meanwhile is forgotten first.
         until(|| deploy(&context, "everywhere", true).is_ok());
         assert_eq!(context.streams().unwrap().iter().filter(|stream| stream.name.starts_with('S')).count(), 200);
+        context.stop().unwrap();
+    }
+
+    /// Nobody knows yet that it does not answer, and would wait for a minute.
+    #[test]
+    fn changes_in_which_an_io_context_takes_no_part_do_not_wait_for_it() {
+        let (context, _) = daemon_as(ContextKind::CCore, 60_000);
+        let (inboxes, _) = context.inside();
+        let let_go = LetGo::default();
+        let stays = Arc::clone(&let_go.0);
+        let stay = move || {
+            while !stays.load(Ordering::Acquire) {
+                std::hint::spin_loop();
+            }
+        };
+        inboxes[1].post(move |_| stay()).unwrap();
+        deploy(&context, "first", false).unwrap();
+        let narrower = HandlerSpec { sql: Some("SELECT n + 1 AS more FROM N".into()), ..handler("first") };
+        let swap = |spec| context.manager().change(ChangeRequest::Swap(spec), false).unwrap().unwrap();
+        swap(HandlerSpec { place: Some("c-core-1".into()), ..narrower });
+        deploy_as(&context, HandlerSpec { sql: Some("SELECT more FROM first".into()), ..handler("behind") }).unwrap();
+        for name in ["behind", "first"] {
+            context.manager().change(ChangeRequest::Remove { handler: name.into() }, false).unwrap().unwrap();
+        }
+        assert_eq!(lost(&context), None);
+        drop(let_go);
         context.stop().unwrap();
     }
 

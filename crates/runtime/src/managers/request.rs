@@ -176,7 +176,7 @@ pub(crate) struct Flow {
 /// A stream that is to be led somewhere.
 pub(crate) struct Connection {
     pub(crate) flow: Flow,
-    /// Formats that all I/O contexts take in before.
+    /// Formats in which it is published there: the I/O contexts that see it take them in before.
     pub(crate) formats: Vec<Format>,
     /// Called with what the I/O contexts know of the stream, on the managers' thread, or with why it is not led there.
     pub(crate) then: Box<dyn FnOnce(Result<Option<StreamFacts>, String>) + Send>,

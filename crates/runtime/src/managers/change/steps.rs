@@ -427,7 +427,7 @@ impl Managers {
         });
         let claimed = claimed.map_err(|stopped| stopped.to_string())??;
         // Its readers are planned for the formats before any record of these comes.
-        self.request_formats(claimed.1, &outputs);
+        self.request_formats(claimed.1, &outputs, None);
         Ok(claimed)
     }
 
@@ -438,12 +438,7 @@ impl Managers {
         if is_ending || self.overlay.is_made(number) {
             return;
         }
-        // The output of it reaches its subscribers before they hear of its end, and before its number is given again. At a
-        // context that does not answer this comes before what follows all the same.
-        for io in self.io.iter().filter(|io| self.watch.lost(io.at).is_some()) {
-            let _ = io.inbox.post(move |context| context.end_derived(number));
-        }
-        let _ = self.ask_io(move |context| context.end_derived(number));
+        self.end_at_contexts(number);
         self.catalog.post(move |catalog| catalog.underive(number));
     }
 
@@ -639,7 +634,7 @@ impl Managers {
         let derived = self.catalog.run(move |catalog| catalog.derive(&makes, &name, &outputs));
         match derived.map_err(|stopped| stopped.to_string())? {
             Ok(number) => {
-                self.request_formats(number, &[output]);
+                self.request_formats(number, &[output], None);
                 let taken_in = self.wait_briefly().1.prerequisites();
                 taken_in.map_err(|at| self.note_unanswered(at))?;
                 Ok(Some(compiled))
