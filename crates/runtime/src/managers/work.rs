@@ -76,6 +76,13 @@ impl Deployed {
         (self.probation_ns_per_s, self.limit_ns_per_s, self.is_far_over) = (probation_ns_per_s, None, false);
     }
 
+    /// One more second has passed: what its node counted in it counts. Whether probation has ended with it.
+    fn second(&mut self) -> bool {
+        let now = worked(&self.gauges);
+        let before = std::mem::replace(&mut self.worked, now);
+        self.work.second(&now.since(&before))
+    }
+
     /// The time that its budget allows it in all at a context of this capacity, in ns a second, where it is over that.
     pub(crate) fn budget_ns_per_s(&self, capacity: Capacity) -> u64 {
         let most_ns = if capacity.kind == CoreKind::CCore { capacity.slice_ns } else { u64::MAX };
@@ -105,9 +112,7 @@ impl Managers {
     pub(crate) fn note_work(&mut self) {
         let mut known = BTreeSet::new();
         for (name, there) in &mut self.handlers {
-            let now = worked(&there.gauges);
-            let before = std::mem::replace(&mut there.worked, now);
-            if there.work.second(&now.since(&before)) {
+            if there.second() {
                 known.insert(name.clone());
             }
         }
@@ -164,5 +169,110 @@ impl Managers {
         if let Some((node, policy)) = self.there(name).map(|there| (there.node, there.policy())) {
             self.overlay.set_policy(node, policy);
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use super::*;
+    use crate::managers::deployed::{Compiled, KnownStream};
+    use crossdock_control::admission::Need;
+    use crossdock_control::load::{CPU_NS_PER_S, Context, Load};
+    use crossdock_control::work::PROBATION_S;
+    use crossdock_engine::Tables;
+    use crossdock_format::Format;
+    use std::sync::Arc;
+
+    /// A handler that was estimated at 100 ns a record.
+    fn deployed() -> Deployed {
+        let format = Format::parse_schema("n i64").unwrap();
+        let stream = KnownStream { name: "N".into(), ..KnownStream::default() };
+        let cost = Cost { ns_per_message: 100.0, messages_per_batch: 100.0, ..Cost::default() };
+        let (output, why) = (Some(format.clone()), None);
+        let entry = Entry { output, why, cost, ..Entry::unfit(&stream, &format, String::new()) };
+        let compiled = Compiled { entries: vec![entry], handlers: Vec::new(), is_metered: true, awaits: Vec::new() };
+        let spec = HandlerSpec { name: "clean".into(), sql: Some("SELECT * FROM N".into()), ..HandlerSpec::default() };
+        let (of_node, reads) = ((NodeId(0), Arc::default()), vec![("N".to_owned(), 1)]);
+        Deployed::new(spec, of_node, 2, reads, (compiled, Need::of(&cost, 1000)), &Tables::default())
+    }
+
+    /// A second in which records came, of which the time of some was taken.
+    fn work(there: &Deployed, records: u64, timed: u64) {
+        there.gauges.batches_in.add(records / 100);
+        there.gauges.records_in.add(records);
+        if timed > 0 {
+            there.gauges.time(timed, timed * 150);
+        }
+    }
+
+    #[test]
+    fn probation_limits_a_handler_for_as_long_as_it_lasts() {
+        const LIMIT: u64 = 70_000_000;
+        let mut there = deployed();
+        there.begin_probation(LIMIT);
+        let admitted = there.policy();
+        assert_eq!(admitted.limit_ns_per_s, LIMIT);
+        // Seconds without records, or in which no time was taken, are none of it.
+        for records in [0, 1000, 0] {
+            work(&there, records, 0);
+            assert!(!there.second());
+            assert_eq!(there.policy(), admitted);
+        }
+        for number in 1..=PROBATION_S {
+            assert_eq!(there.policy().limit_ns_per_s, LIMIT, "in second {number}");
+            work(&there, 1000, 100);
+            assert_eq!(there.second(), number == PROBATION_S);
+        }
+        let proven = there.policy();
+        assert_eq!(proven.limit_ns_per_s, u64::MAX);
+        assert_eq!(proven, SchedulingPolicy { limit_ns_per_s: u64::MAX, ..admitted }, "nothing else has changed");
+        assert!(differs(proven, admitted), "its context is to learn that");
+        // It stays so, also in seconds in which nothing comes.
+        for records in [1000, 0] {
+            work(&there, records, records / 10);
+            assert!(!there.second() && there.policy() == proven);
+        }
+    }
+
+    #[test]
+    fn a_new_version_is_on_probation_anew_and_the_stricter_of_two_limits_holds() {
+        let mut there = deployed();
+        there.begin_probation(70_000_000);
+        let limit = |there: &Deployed| there.policy().limit_ns_per_s;
+        for (over_budget, holds) in [(50_000_000, 50_000_000), (90_000_000, 70_000_000)] {
+            there.limit_ns_per_s = Some(over_budget);
+            assert_eq!(limit(&there), holds);
+        }
+        for _ in 0..PROBATION_S {
+            work(&there, 1000, 100);
+            there.second();
+        }
+        // The end of probation lifts its own limit, and no other.
+        assert_eq!(limit(&there), 90_000_000);
+        // What was counted before is no part of the next probation.
+        there.begin_probation(80_000_000);
+        assert_eq!(limit(&there), 80_000_000);
+        assert!(!there.second());
+        for number in 1..=PROBATION_S {
+            work(&there, 1000, 100);
+            assert_eq!((limit(&there), there.second()), (80_000_000, number == PROBATION_S));
+        }
+        assert_eq!(limit(&there), u64::MAX);
+    }
+
+    #[test]
+    fn on_probation_a_handler_may_take_twice_its_estimate_or_what_is_free() {
+        let capacity = Capacity::of_cpu(CoreKind::CCore, None, 1 << 20);
+        let context = Context { name: "c-core-0".into(), capacity, system: Load::default() };
+        let mut contexts = Contexts::new(vec![context]).unwrap();
+        let free = contexts.headroom(0).time_ns_per_s;
+        assert!(free > CPU_NS_PER_S / 2, "{free}");
+        assert_eq!(probation_ns_per_s(&contexts, 0, 1000), free);
+        assert_eq!(probation_ns_per_s(&contexts, 0, free), 2 * free);
+        // Where nothing is free it can still show what it takes.
+        contexts.commit(0, Load { time_ns_per_s: CPU_NS_PER_S, ..Load::default() });
+        assert_eq!(probation_ns_per_s(&contexts, 0, 1000), CPU_NS_PER_S / LEAST_PART);
+        assert_eq!(probation_ns_per_s(&contexts, 0, CPU_NS_PER_S), 2 * CPU_NS_PER_S);
     }
 }
