@@ -137,8 +137,32 @@ fn pass_on(relay: &Arc<Relay>) -> u32 {
     late
 }
 
-#[test]
-fn records_of_a_publisher_that_comes_back_arrive_once() {
+/// Passes on what the publisher sends, from one address after the other, as where a translator of addresses has forgotten it: the
+/// daemon does not know its session at the next one.
+fn pass_on_from_new_addresses(relay: &Arc<Relay>) -> u32 {
+    let (mut path, thread) = Path::open(relay);
+    let (mut threads, mut moved, mut packets, mut old) = (vec![thread], 0, 0, None);
+    while let Some((header, packet, from)) = next(&relay.front, &relay.over) {
+        *relay.publisher.lock().unwrap() = Some(from);
+        if header.kind == PacketKind::Probe {
+            continue;
+        }
+        packets += u64::from(header.kind == PacketKind::Data && old != Some(header.session));
+        if moved < LOST && packets == PACKETS {
+            (packets, moved, old) = (0, moved + 1, Some(header.session));
+            let (next, thread) = Path::open(relay);
+            path = next;
+            threads.push(thread);
+        }
+        path.up.send(&packet).unwrap();
+    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    moved
+}
+
+/// Has a publisher's packets passed on, and sees that all its records arrive once; what the relay has counted, and the daemon's
+/// count of drops by reason.
+fn arrive_once(pass_on: fn(&Arc<Relay>) -> u32) -> (u32, Vec<(String, u64)>) {
     let format = Format::parse_schema("a u64").unwrap();
     let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
     config.platform.contexts.extend(crate::contexts::further());
@@ -178,10 +202,24 @@ fn records_of_a_publisher_that_comes_back_arrive_once() {
     let twice = came.windows(2).filter(|pair| pair[0] == pair[1]).count();
     assert_eq!((twice, came.first(), came.last()), (0, Some(&0), Some(&399_999)));
     relay.over.store(true, Ordering::Relaxed);
-    let late = passing.join().unwrap();
-    assert!(late >= LOST, "{late} packets arrived after their session was lost");
+    let counted = passing.join().unwrap();
     let dropped = context.context().unwrap().dropped;
+    context.stop().unwrap();
+    (counted, dropped)
+}
+
+#[test]
+fn records_of_a_publisher_that_comes_back_arrive_once() {
+    let (late, dropped) = arrive_once(pass_on);
+    assert!(late >= LOST, "{late} packets arrived after their session was lost");
     let superseded = dropped.iter().find(|(reason, _)| reason == "record_superseded");
     assert!(superseded.is_some(), "{dropped:?}");
-    context.stop().unwrap();
+}
+
+#[test]
+fn records_of_a_publisher_whose_address_changes_arrive_once() {
+    let (moved, dropped) = arrive_once(pass_on_from_new_addresses);
+    assert_eq!(moved, LOST);
+    let unknown = dropped.iter().find(|(reason, _)| reason == "unknown_session");
+    assert!(unknown.is_some_and(|(_, packets)| *packets >= u64::from(LOST)), "{dropped:?}");
 }

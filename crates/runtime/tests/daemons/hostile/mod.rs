@@ -1,6 +1,7 @@
 //! Packets that are none, sessions that are nobody's, publishers that break their word: each is counted by reason and
 //! dropped, and nobody else notices.
 
+mod handed;
 mod joining;
 pub(crate) mod raw;
 mod shares;

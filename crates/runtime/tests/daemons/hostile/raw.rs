@@ -2,6 +2,7 @@
 
 use super::format;
 use crossdock_transport::handshake::Close;
+use crossdock_transport::receiver::Ack;
 use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, PacketKind, Piece, Reply, Request, Welcome};
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -11,6 +12,8 @@ pub(crate) struct Raw {
     pub(crate) socket: UdpSocket,
     pub(crate) session: u32,
     pub(crate) seq: u64,
+    /// The packets that it has sent to the daemon by its own methods.
+    pub(crate) packets: u64,
     /// Behind the last reply that was taken.
     next: u64,
 }
@@ -24,12 +27,19 @@ impl Raw {
         let socket = UdpSocket::bind((own, 0)).unwrap();
         socket.connect(addr).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Raw { socket, session: 0, seq: 0, next: 0 }
+        Raw { socket, session: 0, seq: 0, packets: 0, next: 0 }
     }
 
+    /// Begins a session at the home context.
     pub(crate) fn greet(&mut self) -> Result<(), Close> {
-        let hello = Hello { nonce: 1, session: 77, packet_bytes: 1472, window_bytes: 16 * 1472, uses_mailboxes: true };
+        self.greet_as(true)
+    }
+
+    /// The same at the context to which the kernel brings the packet, unless it `uses_mailboxes`.
+    pub(crate) fn greet_as(&mut self, uses_mailboxes: bool) -> Result<(), Close> {
+        let hello = Hello { nonce: 1, session: 77, packet_bytes: 1472, window_bytes: 16 * 1472, uses_mailboxes };
         self.socket.send(&hello.packet()).unwrap();
+        self.packets += 1;
         let (header, payload) = self.receive(|kind| matches!(kind, PacketKind::Welcome | PacketKind::Close));
         if header.kind == PacketKind::Close {
             return Err(Close::decode(&payload));
@@ -53,6 +63,19 @@ impl Raw {
         let header = Header { seq: self.seq, stream, format, records, ..Header::new(kind, self.session) };
         self.seq += u64::from(matches!(kind, PacketKind::Data | PacketKind::Control));
         self.socket.send(&header.packet(payload).unwrap()).unwrap();
+        self.packets += 1;
+    }
+
+    /// Waits until all that was sent has arrived.
+    pub(crate) fn confirm(&mut self) {
+        // Acks of what was sent before may be on the way.
+        for _ in 0..1000 {
+            self.send(PacketKind::Ping, 0, 0, 0, b"");
+            if Ack::decode(&self.receive(|kind| kind == PacketKind::Ack).1).unwrap().next_seq == self.seq {
+                return;
+            }
+        }
+        panic!("what was sent does not arrive");
     }
 
     /// A piece of a message, in the place of the packet that comes next.
@@ -67,6 +90,7 @@ impl Raw {
         };
         self.seq += 1;
         self.socket.send(&header.packet(payload).unwrap()).unwrap();
+        self.packets += 1;
     }
 
     /// The reason for which the daemon has ended the session.
