@@ -153,3 +153,170 @@ impl Context {
         self.remove_peer(peer, "queue_full", Some(Close { again: false, reason }));
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use crate::graph::node::Instance;
+    use crate::{ContextConfig, ContextHandle};
+    use crossdock_engine::{Handler, HandlerCounters, Sink, Verdict};
+    use crossdock_format::{Format, RecordBuilder, Value};
+    use crossdock_mailbox::{Batch, Selection};
+    use crossdock_nectarine::{DropCause, Event, Publisher, Subscriber, Transport};
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::panic::resume_unwind;
+    use std::time::Duration;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+    /// The number of the record at which [`Flawed`] panics.
+    const AT: i64 = 500;
+    const FLAWED: &str = "SELECT * FROM N WHERE n >= 0";
+
+    /// In place of a query that takes all records: one with a flaw of the daemon's.
+    #[derive(Default)]
+    struct Flawed(HandlerCounters);
+
+    impl Handler for Flawed {
+        fn process(&mut self, batch: &Batch, selection: &mut Selection, _: &mut dyn Sink) -> Verdict {
+            self.0.records_in += selection.len() as u64;
+            let is_it = |index| batch.record(index)[8..16] == AT.to_le_bytes();
+            if selection.into_iter().any(is_it) {
+                // Without a message.
+                resume_unwind(Box::new("as the test wants"));
+            }
+            self.0.passed += selection.len() as u64;
+            Verdict::Forward
+        }
+
+        fn counters(&self) -> HandlerCounters {
+            self.0
+        }
+    }
+
+    fn publisher_of(addr: &str, format: &Format) -> Publisher {
+        Publisher::builder(addr).transport(Transport::Udp).stream("N").format(format).connect().unwrap()
+    }
+
+    fn publish(publisher: &mut Publisher, numbers: std::ops::Range<i64>) {
+        let mut row = RecordBuilder::new(publisher.format());
+        for number in numbers {
+            row.clear();
+            row.set(0, Value::Int(number)).unwrap();
+            publisher.publish(row.finish().unwrap()).unwrap();
+        }
+        publisher.flush().unwrap();
+    }
+
+    /// The events that a subscriber got up to the end of its stream.
+    #[derive(Default)]
+    struct Got {
+        numbers: Vec<i64>,
+        failed: u64,
+        unreadable: Vec<String>,
+    }
+
+    impl Got {
+        /// Takes one more event. Whether the stream has ended with it.
+        fn take(&mut self, subscriber: &mut Subscriber) -> bool {
+            match subscriber.next_event(Some(PATIENCE)).unwrap().expect("an event within 20 s") {
+                Event::Records(records) => self.numbers.extend(records.iter().map(|record| match record.get(0) {
+                    Value::Int(number) => number,
+                    other => panic!("{other:?}"),
+                })),
+                Event::Dropped { records, cause, reason } => {
+                    assert_eq!(cause, DropCause::QueryFailed, "{reason}");
+                    self.failed += records;
+                }
+                Event::Unreadable { message } => self.unreadable.push(message),
+                Event::StreamEnded { publishers_left: 0, .. } => return true,
+                _ => {}
+            }
+            false
+        }
+    }
+
+    /// Has a handler that panics run in the place of a subscription's: the oldest with its query.
+    fn spoil(context: &ContextHandle, format: &Format) {
+        let id = format.id().0;
+        let spoilt = context.inside().0[0].run(move |context| {
+            let found = context.subscriptions.iter().find(|(_, one)| one.asked().sql() == FLAWED);
+            let key = found.map(|(key, _)| key)?;
+            let handler = Some(Box::<Flawed>::default() as Box<dyn Handler>);
+            let flawed = Instance { stream: None, format: id, handler, output: id };
+            context.graph.update_session(key, &mut vec![flawed], |_| true);
+            Some(())
+        });
+        assert_eq!(spoilt.unwrap(), Some(()));
+    }
+
+    #[test]
+    fn a_subscriptions_query_that_panics_takes_that_subscription_and_nothing_else() {
+        let mut config =
+            ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
+        config.platform.contexts.clear();
+        let (context, format) = (ContextHandle::start(config).unwrap(), Format::parse_schema("n i64").unwrap());
+        let addr = context.local_addr().to_string();
+        let mut publisher = publisher_of(&addr, &format);
+        let subscribe = |sql: &str| Subscriber::builder(&addr).transport(Transport::Udp).sql(sql).connect().unwrap();
+        // Those of the same text have nodes of their own.
+        let mut flawed = subscribe(FLAWED);
+        let others = ["SELECT * FROM N", FLAWED, "SELECT n FROM N WHERE n < 2000", FLAWED].map(subscribe);
+        let readers = others.map(|mut other| {
+            std::thread::spawn(move || {
+                let mut got = Got::default();
+                while !got.take(&mut other) {}
+                got
+            })
+        });
+        let mut got = Got::default();
+        publish(&mut publisher, 0..100);
+        while got.numbers.len() < 100 {
+            assert!(!got.take(&mut flawed));
+        }
+        spoil(&context, &format);
+        publish(&mut publisher, 100..1000);
+        // Its subscriber is notified at once, not at the end.
+        while got.unreadable.is_empty() {
+            assert!(!got.take(&mut flawed));
+        }
+        publish(&mut publisher, 1000..2000);
+        publisher.finish().unwrap();
+        while !got.take(&mut flawed) {}
+        for reader in readers {
+            let Got { numbers, failed, unreadable } = reader.join().unwrap();
+            assert!(numbers.iter().copied().eq(0..2000), "{} records", numbers.len());
+            assert_eq!((failed, unreadable.len()), (0, 0));
+        }
+        // The batches before the one with the record came, and of all others there is an account.
+        let Got { numbers, failed, unreadable } = got;
+        assert!(numbers.iter().copied().eq(0..numbers.len() as i64) && numbers.len() as i64 <= AT, "{numbers:?}");
+        assert_eq!(numbers.len() as u64 + failed, 2000);
+        assert!(unreadable.len() == 1 && unreadable[0].contains("because of a bug in the daemon"), "{unreadable:?}");
+        let faults = |context: &mut crate::context::Context| -> Vec<u64> {
+            context
+                .subscriptions
+                .iter()
+                .map(|(_, one)| one.gauges().faults.get())
+                .filter(|faults| *faults > 0)
+                .collect()
+        };
+        // The other subscribers have gone, or are going.
+        assert_eq!(context.inside().0[0].run(faults).unwrap(), [1]);
+        let info = context.subscriptions().unwrap().into_iter().find(|info| info.dropped > 0).unwrap();
+        assert_eq!((info.sql.as_str(), info.dropped_by), (FLAWED, vec![("query_failed".to_owned(), failed)]));
+        let events = || context.manager().events(0).unwrap();
+        while !events().iter().any(|event| event.kind == "failed" && event.text.contains(FLAWED)) {
+            std::thread::yield_now();
+        }
+        // A handler's panic is none of its context's.
+        assert_eq!((context.manager().contexts().unwrap()[0].panics, context.has_ended()), (0, false));
+        // Another subscription with the same query is another chance.
+        let (mut publisher, mut again) = (publisher_of(&addr, &format), subscribe(FLAWED));
+        publish(&mut publisher, 0..2000);
+        let mut got = Got::default();
+        while got.numbers.len() < 2000 {
+            assert!(!got.take(&mut again));
+        }
+        context.stop().unwrap();
+    }
+}
