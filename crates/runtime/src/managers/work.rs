@@ -197,7 +197,7 @@ mod tests {
         Deployed::new(spec, of_node, 2, reads, (compiled, Need::of(&cost, 1000)), &Tables::default())
     }
 
-    /// A second in which records came, of which the time of some was taken.
+    /// A second in which `records` came, and the time of `timed` of them was taken.
     fn work(there: &Deployed, records: u64, timed: u64) {
         there.gauges.batches_in.add(records / 100);
         there.gauges.records_in.add(records);
