@@ -25,7 +25,7 @@ use crate::refusal::refuse;
 use crate::streams::Stream;
 use crate::subscriptions::{Planned, Subscription};
 use crossdock_format::Format;
-use crossdock_query::{Program, Query as AnyQuery, QueryError, Select, SlowPolicy};
+use crossdock_query::{Program, Query as AnyQuery, QueryError, Select, SlowPolicy, Snapshot as SnapshotKind};
 use crossdock_transport::control::{Refusal, RefusalCode, RowErrors};
 use crossdock_transport::{FormatName, Unreadable};
 use snapshot::OfState;
@@ -291,13 +291,14 @@ impl Context {
         let formats = wanted_formats(self.streams.snapshot(), coming.select.stream(), &coming.request)?;
         // A plan for a stream of this name that has gone meanwhile does not count.
         coming.planned.retain(|planned| formats.iter().any(|format| planned.is_for(format)));
-        let unplanned = self.formats_to_plan(stream_key, (&coming.planned, coming.is_measured), &formats);
+        let unplanned =
+            self.formats_to_plan(stream_key, &coming.select, (&coming.planned, coming.is_measured), &formats);
         if !unplanned.is_empty() {
             return Ok(Outcome::Unplanned(unplanned));
         }
         let mut made = self.make_subscription(key, stream_key, coming, formats)?;
         let (stands, needs, accepts) = (!made.awaits_format(), made.load_ns_per_s(), made.accept().is_some());
-        let rate = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()));
+        let rate = self.arriving_msgs_per_s(stream_key, &coming.select);
         if let Err(figures) = self.admission.admit(needs, rate, &self.name) {
             return Ok(Outcome::NoTime(figures));
         }
@@ -310,15 +311,24 @@ impl Context {
         })
     }
 
+    /// The rate that a query is admitted with: that of its stream, and none if it ends with what the state of its stream has now.
+    fn arriving_msgs_per_s(&self, stream: usize, select: &Select) -> u64 {
+        let stream = self.streams.get(stream).filter(|_| select.snapshot() != Some(SnapshotKind::Once));
+        stream.map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()))
+    }
+
     /// Those of some formats that a query has to be planned for, or measured with.
     fn formats_to_plan(
         &self,
         stream: usize,
+        select: &Select,
         (planned, is_measured): (&[Planned], bool),
         formats: &[Format],
     ) -> Vec<Format> {
-        let stream = self.streams.get(stream).filter(|_| self.config.platform.admit_subscriptions && !is_measured);
-        let rate_msgs_per_s = stream.map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()));
+        let rate_msgs_per_s = match self.config.platform.admit_subscriptions && !is_measured {
+            true => self.arriving_msgs_per_s(stream, select),
+            false => 0,
+        };
         let has_ns_per_s = self.admission.has_ns_per_s();
         let is_there = |planned: &Planned| rate_msgs_per_s == 0 || planned.surely_fits(rate_msgs_per_s, has_ns_per_s);
         let is_planned = |format: &&Format| planned.iter().any(|p| p.is_for(format) && is_there(p));
@@ -512,7 +522,7 @@ impl Context {
         let (number, select) = (coming.request.number, coming.select.clone());
         let notified = (policy, coming.request.positions);
         let mut subscription = Subscription::new(peer, number, stream_key, select, notified);
-        let peak = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()));
+        let peak = self.arriving_msgs_per_s(stream_key, subscription.select());
         // Which of its formats comes how often is not known, so the dearest counts.
         subscription.count_load(coming.planned.iter().map(|p| p.load_ns_per_s(peak)).max().unwrap_or(0));
         if !coming.request.accept.is_empty() {

@@ -240,7 +240,7 @@ impl Context {
         let formats = self.streams.snapshot().find(change.select.stream()).map(|entry| entry.formats().to_vec());
         let formats = formats.unwrap_or_default();
         change.planned.retain(|planned| formats.iter().any(|format| planned.is_for(format)));
-        let unplanned = self.formats_to_plan(stream, (&change.planned, change.is_measured), &formats);
+        let unplanned = self.formats_to_plan(stream, &change.select, (&change.planned, change.is_measured), &formats);
         if !unplanned.is_empty() {
             return Ok(unplanned);
         }
@@ -249,7 +249,7 @@ impl Context {
         if let Some(why) = newest.and_then(Planned::misfit) {
             return Err(invalid(why));
         }
-        let rate = self.streams.get(stream).map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()));
+        let rate = self.arriving_msgs_per_s(stream, &change.select);
         let needs = change.planned.iter().map(|planned| planned.load_ns_per_s(rate)).max().unwrap_or(0);
         let before = subscription.load_ns_per_s();
         self.admit_exchange((before, needs), rate)?;

@@ -3,7 +3,7 @@
 use super::{await_that, start};
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{DropCause, Error, Event, Publisher, Subscriber};
-use crossdock_runtime::{ChangeRequest, ContextHandle, HandlerSpec};
+use crossdock_runtime::{ChangeRequest, ContextHandle, HandlerSpec, StateSpec};
 use std::time::Duration;
 
 /// A query that searches a record's text this number of times, for texts that no record has.
@@ -165,4 +165,23 @@ fn a_query_that_the_core_has_no_time_for_runs_elsewhere_as_long_as_its_subscript
     // It goes with its subscription.
     drop(subscriber);
     await_that("the handler gone", || handlers().is_empty());
+}
+
+/// It ends with what is there: how fast the stream comes makes no difference. One that goes on with changes is another matter.
+#[test]
+fn a_snapshot_is_admitted_however_fast_its_stream_comes() {
+    let (context, addr, _publisher) = after_a_burst(true);
+    let key = StateSpec { key: vec!["number".to_owned()], ..StateSpec::default() };
+    let state = HandlerSpec { place: Some("g-core-0".into()), ..HandlerSpec::of_state("N", key) };
+    context.manager().change(ChangeRequest::Deploy(state), false).unwrap().unwrap();
+    let mut publisher = Publisher::builder(&addr).stream("N").format(&format()).connect().unwrap();
+    publish(&mut publisher, 0..5_000, "a b c a b c ");
+    await_that("the state has all", || {
+        context.manager().handlers().unwrap().iter().any(|handler| handler.taken == 5_000)
+    });
+    let of_state = |clause: &str| dear().replacen(" WHERE ", &format!(" {clause} WHERE "), 1);
+    let refused = Subscriber::builder(&addr).sql(of_state("SNAPSHOT THEN CHANGES")).connect().err().unwrap();
+    assert!(matches!(&refused, Error::Refused(text) if text.starts_with("the query needs ")), "{refused:?}");
+    Subscriber::builder(&addr).sql(of_state("SNAPSHOT")).connect().unwrap();
+    context.stop().unwrap();
 }
