@@ -6,6 +6,8 @@ import duckdb
 
 db = duckdb.connect()
 db.execute("SET threads = 1")
+# It would print between the lines of JSON.
+db.execute("SET enable_progress_bar = false")
 for line in sys.stdin:
     asked = json.loads(line)
     if "csv" in asked:

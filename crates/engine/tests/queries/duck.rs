@@ -14,6 +14,8 @@ import decimal, duckdb, json, sys
 db = duckdb.connect()
 db.execute("SET error_on_division_by_zero=false")
 db.execute("SET threads=1")
+# It would stand between the lines.
+db.execute("SET enable_progress_bar=false")
 # The tables are small: what the optimizer saves is less than what it takes.
 db.execute("PRAGMA disable_optimizer")
 # The greatest multiple of w that is not greater than x: DuckDB's `//` rounds towards zero.
