@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use sqlparser::tokenizer::Location;
+use sqlparser::tokenizer::{Location, Span};
 
 /// Where in the SQL text something stands. Lines and columns count from 1; columns count characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -20,6 +20,12 @@ impl Position {
         let line = u32::try_from(location.line).ok().filter(|&line| line > 0)?;
         let column = u32::try_from(location.column).ok().filter(|&column| column > 0)?;
         Some(Position { line, column })
+    }
+
+    /// The same for the parser, of one character.
+    pub(crate) fn to_span(self) -> Span {
+        let at = Location { line: self.line.into(), column: self.column.into() };
+        Span { start: at, end: at }
     }
 }
 

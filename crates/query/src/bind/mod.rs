@@ -9,6 +9,7 @@ mod ops;
 mod over;
 mod parameter;
 mod types;
+mod using;
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -27,6 +28,7 @@ pub(crate) use names::{Table, listed, nearest, place};
 pub(crate) use over::{BoundOver, BoundOverFunction};
 pub(crate) use parameter::{check_names, set};
 pub(crate) use types::{can_cast, common_type};
+pub(crate) use using::UsingColumns;
 
 /// The most operations that may stand within each other in one expression; AND, OR and `||` chains count once.
 const MAX_DEPTH: usize = 200;
@@ -139,6 +141,8 @@ pub(crate) struct Binder<'a> {
     windows: &'a [NamedWindow],
     /// Columns that were named, and where.
     seen: Vec<(usize, Option<Position>)>,
+    /// What USING makes of the columns, where there are joins.
+    using: Option<&'a UsingColumns>,
 }
 
 impl<'a> Binder<'a> {
@@ -158,6 +162,7 @@ impl<'a> Binder<'a> {
             refuses_aggregates_in: None,
             windows: &[],
             seen: Vec::new(),
+            using: None,
         }
     }
 
@@ -205,7 +210,7 @@ impl<'a> Binder<'a> {
                     for index in self.all_of(qualifier.as_ref(), *at)? {
                         let name = self.column_name(index);
                         self.seen.push((index, *at));
-                        let expr = self.field(index);
+                        let expr = if qualifier.is_none() { self.unqualified(index) } else { self.field(index) };
                         columns.push(Column { name, is_given: false, expr: finish(self, expr, *at)? });
                     }
                 }
@@ -235,6 +240,9 @@ impl<'a> Binder<'a> {
     fn all_of(&self, qualifier: Option<&ast::Ident>, at: Option<Position>) -> Result<Vec<usize>, QueryError> {
         self.check_qualifier(qualifier, at)?;
         let one = qualifier.and_then(|qualifier| self.called(qualifier));
+        if let (None, Some(ordered)) = (one, self.ordered()) {
+            return Ok(ordered.to_vec());
+        }
         let tables = self.tables.iter().filter(|table| one.is_none_or(|one| one.from == table.from));
         Ok(tables.flat_map(|table| table.from..table.from + table.format.fields().len()).collect())
     }

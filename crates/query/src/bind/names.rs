@@ -54,19 +54,23 @@ impl Table<'_> {
 impl<'a> Binder<'a> {
     /// `column` or `stream.column`.
     pub(super) fn column(&mut self, qualifier: Option<&ast::Ident>, name: &ast::Ident) -> Result<Expr, QueryError> {
-        let index = match qualifier {
+        let (index, expr) = match qualifier {
             Some(qualifier) => {
                 let table = self.called(qualifier);
                 let table = table.ok_or_else(|| self.wrong_qualifier(qualifier, Position::of(qualifier.span.start)))?;
-                self.index_among(&[table], name)?
+                let index = self.index_among(&[table], name)?;
+                (index, self.field(index))
             }
             None => match self.window_column(name) {
                 Some(expr) => return Ok(expr),
-                None => self.index_of(name).map_err(|error| self.without_window(name, error))?,
+                None => {
+                    let index = self.index_of(name).map_err(|error| self.without_window(name, error))?;
+                    (index, self.unqualified(index))
+                }
             },
         };
         self.seen.push((index, Position::of(qualifier.unwrap_or(name).span.start)));
-        Ok(self.field(index))
+        Ok(expr)
     }
 
     /// The column with this number among all tables' columns.
@@ -137,9 +141,19 @@ impl<'a> Binder<'a> {
             .collect();
         let any_exact = found.iter().any(|(_, is_exact, _)| *is_exact);
         let fitting = found.iter().filter(|(_, is_exact, _)| *is_exact == any_exact);
-        let mut fitting = fitting.flat_map(|(table, _, alike)| alike.iter().map(move |index| (table, *index)));
-        match (fitting.next(), fitting.next()) {
-            (Some((table, index)), None) => Ok(table.from + index),
+        let mut fitting: Vec<(&Table<'_>, usize)> =
+            fitting.flat_map(|(table, _, alike)| alike.iter().map(move |index| (table, *index))).collect();
+        // Columns that USING has made one are one, but for those that are named with their stream.
+        let first_of = |number: usize| if tables.len() > 1 { self.first_of(number) } else { number };
+        let mut seen: Vec<usize> = Vec::with_capacity(fitting.len());
+        fitting.retain(|(table, index)| {
+            let first = first_of(table.from + index);
+            let is_new = !seen.contains(&first);
+            seen.push(first);
+            is_new
+        });
+        match (fitting.first().copied(), fitting.get(1).copied()) {
+            (Some((table, index)), None) => Ok(first_of(table.from + index)),
             (Some((first, a)), Some((second, b))) if first.from == second.from => {
                 let message =
                     format!("`{}` may be `{}` or `{}`", name.value, first.column_name(a), first.column_name(b));

@@ -19,6 +19,8 @@ use crate::program::Program;
 pub(super) struct BoundJoin {
     pub(super) kind: JoinKind,
     pub(super) is_asof: bool,
+    /// RIGHT JOIN: its left side are the rows of its own stream.
+    pub(super) is_mirrored: bool,
     pub(super) conditions: Vec<Expr>,
     pub(super) at: Option<Position>,
     /// The reference table whose rows are looked up, if it is one.
@@ -142,8 +144,8 @@ impl Joining {
     ) -> Result<(), QueryError> {
         let streams = self.streams(&condition);
         let newest = (u32::BITS - streams.leading_zeros()).saturating_sub(1) as usize;
-        // Behind a FULL join a stream's columns may be null, and the condition was to see that.
-        let is_final = self.joins.iter().skip(newest).all(|join| join.kind != JoinKind::Full);
+        // Behind a FULL or RIGHT join a stream's columns may be null, and the condition was to see that.
+        let is_final = self.joins.iter().skip(newest).all(|join| join.kind != JoinKind::Full && !join.is_mirrored);
         let last = self.joins.len() - 1;
         let own = newest.checked_sub(1);
         let is_inner = own.is_none_or(|own| self.joins.get(own).is_some_and(|join| join.kind == JoinKind::Inner));
@@ -190,6 +192,10 @@ impl Joining {
             for condition in conditions {
                 flow.filter.push(planner.settled(flow.placed(condition)?));
             }
+        }
+        if join.is_mirrored {
+            (left, right) = (right, left);
+            sorted.mirror();
         }
         let (mut sides, places) = self.sides((number, join.kind), [left, right], &mut sorted.others, after);
         let keys = sides.keys(planner, &sorted.keys)?;
@@ -275,8 +281,9 @@ impl Joining {
 
     /// Puts the wanted columns into the sides' rows: for each column, its side and its place there.
     fn places(&self, sides: &mut Sides, number: usize, wanted: &[bool]) -> Vec<Option<(usize, usize)>> {
+        let is_mirrored = self.joins.get(number - 1).is_some_and(|join| join.is_mirrored);
         let place = |((stream, name), (index, wanted)): (&(usize, String), (usize, &bool))| {
-            let input = usize::from(*stream == number);
+            let input = usize::from((*stream == number) != is_mirrored);
             let column =
                 sides.flows.get(input)?.columns.get(index)?.clone().filter(|_| *wanted && *stream <= number)?;
             Some((input, sides.rows.get_mut(input)?.add(name, column)))
@@ -290,8 +297,8 @@ impl Joining {
         let mut equal_times = Vec::new();
         for condition in &join.conditions {
             match self.side(condition, number) {
-                Side::Left if join.kind == JoinKind::Inner => sorted.left.push(condition.clone()),
-                Side::Right if join.kind != JoinKind::Full => sorted.right.push(condition.clone()),
+                Side::Left if join.kind == JoinKind::Inner || join.is_mirrored => sorted.left.push(condition.clone()),
+                Side::Right if join.kind != JoinKind::Full && !join.is_mirrored => sorted.right.push(condition.clone()),
                 Side::Both => self.sort(condition, number, &mut sorted, &mut equal_times),
                 _ => sorted.others.push(condition.clone()),
             }
@@ -399,6 +406,13 @@ impl Joining {
 }
 
 impl Sorted {
+    /// The same with the sides exchanged; the conditions on one of them have their places.
+    fn mirror(&mut self) {
+        self.keys.iter_mut().for_each(|(left, right)| std::mem::swap(left, right));
+        self.times = self.times.take().map(|(left, right)| (right, left));
+        (self.least, self.greatest) = (self.greatest.map(i64::saturating_neg), self.least.map(i64::saturating_neg));
+    }
+
     /// Narrows the bounds of time; whether it is of the times that they are of.
     fn takes(&mut self, bound: &TimeBound) -> bool {
         let (left, right) = self.times.get_or_insert_with(|| (bound.left.clone(), bound.right.clone()));

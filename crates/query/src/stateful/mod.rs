@@ -12,6 +12,7 @@ mod read;
 mod rows;
 mod show;
 mod table;
+mod using;
 
 pub use aggregates::{AGGREGATES, AggregateArgument, AggregateEntry, AggregateType};
 pub use latest::KeyedState;

@@ -18,6 +18,7 @@ use super::program::{
 use super::read::{Body, Joined, Rows, Tree};
 use super::rows::{self, Flow, Origin, Row};
 use super::table::{self, NamedTable, ReferenceTable};
+use super::using::{self, UsingStep};
 use crate::bind::{Binder, Table, as_interval, cast, common_type, interval_text, place};
 use crate::error::{Position, QueryError};
 use crate::expr::{Class, Constant, Expr, Node};
@@ -268,7 +269,11 @@ impl<'q> Planner<'q> {
         }
         let lateness = body.lateness.as_ref();
         let lateness_ns = lateness.map(|lateness| interval_of(&lateness.expr, lateness)).transpose()?;
-        let binder = || Binder::new(&tables, Some(self.values), self.null_for_errors);
+        let using = using::steps(&body.from, &tables)?;
+        let binder = || {
+            let binder = Binder::new(&tables, Some(self.values), self.null_for_errors);
+            using.last().into_iter().fold(binder, |binder, step| binder.with_using(&step.columns))
+        };
         let conditions = match &body.condition {
             Some(source) => {
                 let binder = binder().without_aggregates("WHERE");
@@ -278,7 +283,7 @@ impl<'q> Planner<'q> {
             }
             None => Vec::new(),
         };
-        let joins = self.joins(body, &tables)?;
+        let joins = self.joins(body, &tables, &using)?;
         let selected = group::selected(body, &tables, from, &binder)?;
         let mut wanted = vec![false; from];
         selected.mark(&mut wanted);
@@ -289,7 +294,7 @@ impl<'q> Planner<'q> {
             .enumerate()
             .flat_map(|(index, table)| table.format.fields().iter().map(move |field| (index, field.name.clone())))
             .collect();
-        drop(tables);
+        drop((tables, using));
         let flows: Vec<Flow> = ready.into_iter().map(|ready| ready.flow).collect();
         let mut flow = match <[Flow; 1]>::try_from(flows) {
             Ok([mut only]) => {
@@ -315,20 +320,26 @@ impl<'q> Planner<'q> {
     }
 
     /// The joins of FROM, with their conditions.
-    fn joins(&self, body: &Body, tables: &[Table<'_>]) -> Result<Vec<BoundJoin>, QueryError> {
+    fn joins(
+        &self,
+        body: &Body,
+        tables: &[Table<'_>],
+        using: &[UsingStep],
+    ) -> Result<Vec<BoundJoin>, QueryError> {
         let mut joins = Vec::with_capacity(body.from.len());
-        for (number, joined) in body.from.iter().enumerate() {
+        for ((number, joined), using) in body.from.iter().enumerate().zip(using) {
             let (rows, Some(joined)) = (&joined.rows, &joined.join) else { continue };
             // ON sees the streams before it, and its own.
             let seen = tables.get(..=number).unwrap_or_default();
-            let mut binder = Binder::new(seen, Some(self.values), false).without_aggregates("ON");
+            let binder = Binder::new(seen, Some(self.values), false).without_aggregates("ON");
             let conditions = match &joined.on {
-                Some(on) => binder.conditions(&on.expr, on.at, "ON")?,
-                None => Vec::new(),
+                Some(on) => binder.with_using(&using.columns).conditions(&on.expr, on.at, "ON")?,
+                None => using.conditions.clone(),
             };
-            let at = joined.on.as_ref().and_then(|on| on.at).or(body.at);
+            let at = joined.on.as_ref().and_then(|on| on.at).or(joined.at).or(body.at);
             let table = table::meant(self.tables, rows).cloned();
-            joins.push(BoundJoin { kind: joined.kind, is_asof: joined.is_asof, conditions, at, table });
+            let (kind, is_asof, is_mirrored) = (joined.kind, joined.is_asof, joined.is_mirrored);
+            joins.push(BoundJoin { kind, is_asof, is_mirrored, conditions, at, table });
         }
         Ok(joins)
     }
@@ -494,10 +505,11 @@ impl<'q> Planner<'q> {
 
 /// Whether there may be no row of a stream of FROM beside one of the others.
 fn is_optional(from: &[Joined], index: usize) -> bool {
-    let kinds = from.iter().map(|joined| joined.join.as_ref().map(|join| join.kind));
+    let kinds = from.iter().map(|joined| joined.join.as_ref().map(|join| (join.kind, join.is_mirrored)));
     kinds.enumerate().any(|(at, kind)| match kind {
-        Some(JoinKind::Full) => at >= index,
-        Some(JoinKind::Left) => at == index,
+        Some((JoinKind::Full, _)) => at >= index,
+        Some((JoinKind::Left, true)) => at > index,
+        Some((JoinKind::Left, false)) => at == index,
         _ => false,
     })
 }

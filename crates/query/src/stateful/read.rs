@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use sqlparser::ast;
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
@@ -59,8 +60,14 @@ pub(crate) enum Rows {
 pub(crate) struct Join {
     pub(crate) kind: JoinKind,
     pub(crate) is_asof: bool,
+    /// RIGHT JOIN: a [`JoinKind::Left`] whose left side are the rows of its own stream.
+    pub(crate) is_mirrored: bool,
     /// ON; a comma has none.
     pub(crate) on: Option<Condition>,
+    /// The columns of USING.
+    pub(crate) using: Vec<ast::Ident>,
+    /// Where ON or USING stands.
+    pub(crate) at: Option<Position>,
 }
 
 /// The names of WITH that a query sees.
@@ -216,36 +223,80 @@ impl Reader {
         let mut from = vec![self.joined(None, known, within)?];
         loop {
             let at = self.here();
-            let Some((kind, is_asof, is_comma)) = self.join()? else { return Ok(from) };
+            let Some((join, is_comma)) = self.join()? else { return Ok(from) };
             if from.len() == MAX_STREAMS {
                 return Err(QueryError::new(format!("more than {MAX_STREAMS} streams in one FROM"), at));
             }
-            let mut joined = self.joined(Some(Join { kind, is_asof, on: None }), known, within)?;
+            let mut joined = self.joined(Some(join), known, within)?;
             let name = joined.called();
             if let Some(other) = from.iter().find(|other| other.called().0 == name.0) {
                 let message = format!("two streams of FROM are called `{}`", other.called().0);
                 return Err(QueryError::new(message, joined.at).hint("give one another name: FROM A JOIN A AS b"));
             }
-            if !is_comma && !self.takes_words(&["ON"]) {
-                let what = if self.is_word_at(0, "USING") { "ON, not USING" } else { "ON" };
-                return Err(self.unexpected(&format!("{what}, and the condition of the join"), Clause::Where));
-            }
             if !is_comma && let Some(join) = &mut joined.join {
-                join.on = Some(Condition { at: self.here(), expr: self.expr()? });
+                self.condition_of(join)?;
             }
             from.push(joined);
         }
     }
 
-    /// The kind of the join that comes next, whether it is of the latest row, and whether it is a comma.
-    fn join(&mut self) -> Result<Option<(JoinKind, bool, bool)>, QueryError> {
+    /// `ON condition` or `USING (column, …)`.
+    fn condition_of(&mut self, join: &mut Join) -> Result<(), QueryError> {
+        join.at = self.here();
+        if self.takes_words(&["ON"]) {
+            join.on = Some(Condition { at: self.here(), expr: self.expr()? });
+            return Ok(());
+        }
+        if !self.takes_words(&["USING"]) {
+            return Err(self.unexpected("ON and the condition of the join, or USING (column, …)", Clause::Where));
+        }
+        if join.is_asof {
+            let error = QueryError::new("USING is not possible in an ASOF JOIN, which compares two times", join.at);
+            return Err(error.hint("write the condition: ON a.key = b.key AND a.time >= b.time"));
+        }
+        if !self.parser.consume_token(&Token::LParen) {
+            return Err(self.unexpected("`(` and the columns that are equal", Clause::Where));
+        }
+        loop {
+            let at = self.here();
+            let Name { text, quoted } = self.name("the name of a column of both sides")?;
+            if join.using.iter().any(|known| known.value == text) {
+                return Err(QueryError::new(format!("column `{text}` stands in USING twice"), at));
+            }
+            let mut name = ast::Ident::new(text);
+            name.quote_style = quoted.then_some('"');
+            name.span = at.map_or(name.span, Position::to_span);
+            join.using.push(name);
+            if !self.parser.consume_token(&Token::Comma) {
+                return self.closes();
+            }
+        }
+    }
+
+    /// The join that comes next, and whether it is a comma.
+    fn join(&mut self) -> Result<Option<(Join, bool)>, QueryError> {
+        let of = |kind, is_asof, is_mirrored| Join {
+            kind,
+            is_asof,
+            is_mirrored,
+            on: None,
+            using: Vec::new(),
+            at: None,
+        };
         if self.parser.consume_token(&Token::Comma) {
-            return Ok(Some((JoinKind::Inner, false, true)));
+            return Ok(Some((of(JoinKind::Inner, false, false), true)));
         }
         let refused = [
-            ("RIGHT", "RIGHT JOIN is not possible", "write the streams the other way around, with LEFT JOIN"),
-            ("CROSS", "CROSS JOIN is not possible", "JOIN … ON has the conditions that bound what is kept"),
-            ("NATURAL", "NATURAL JOIN is not possible", "write the condition: JOIN b ON a.key = b.key AND …"),
+            (
+                "CROSS",
+                "CROSS JOIN is not possible: all rows would be kept indefinitely",
+                "JOIN … ON has the conditions that bound what is kept; a reference table is joined by its key",
+            ),
+            (
+                "NATURAL",
+                "NATURAL JOIN is not possible: a column that a stream gets later would change the query",
+                "name the columns that are equal: JOIN b USING (key, …)",
+            ),
         ];
         for (word, message, hint) in refused {
             if self.is_word_at(0, word) {
@@ -256,25 +307,29 @@ impl Reader {
         if is_asof {
             self.parser.advance_token();
         }
-        let kinds: [(&[&str], JoinKind); 6] = [
+        let kinds: [(&[&str], JoinKind); 8] = [
             (&["JOIN"], JoinKind::Inner),
             (&["INNER", "JOIN"], JoinKind::Inner),
             (&["LEFT", "JOIN"], JoinKind::Left),
             (&["LEFT", "OUTER", "JOIN"], JoinKind::Left),
+            (&["RIGHT", "JOIN"], JoinKind::Left),
+            (&["RIGHT", "OUTER", "JOIN"], JoinKind::Left),
             (&["FULL", "JOIN"], JoinKind::Full),
             (&["FULL", "OUTER", "JOIN"], JoinKind::Full),
         ];
         let at = self.here();
         for (words, kind) in kinds {
             if self.takes_words(words) {
-                if is_asof && kind == JoinKind::Full {
-                    let error = QueryError::new("ASOF FULL JOIN is not possible", at);
+                let is_mirrored = words[0] == "RIGHT";
+                if is_asof && (is_mirrored || kind == JoinKind::Full) {
+                    let error = QueryError::new(format!("ASOF {} JOIN is not possible", words[0]), at);
                     return Err(error.hint("ASOF JOIN, or ASOF LEFT JOIN"));
                 }
-                return Ok(Some((kind, is_asof, false)));
+                return Ok(Some((of(kind, is_asof, is_mirrored), false)));
             }
         }
-        match is_asof || self.is_word_at(0, "LEFT") || self.is_word_at(0, "FULL") || self.is_word_at(0, "INNER") {
+        let begins = ["LEFT", "RIGHT", "FULL", "INNER"].into_iter().any(|word| self.is_word_at(0, word));
+        match is_asof || begins {
             true => Err(self.unexpected("JOIN", Clause::Where)),
             false => Ok(None),
         }

@@ -57,8 +57,9 @@ impl ReferenceTable {
         let message = match &joined.join {
             _ if is_alone => format!("`{name}` is a reference table, and no stream: it has no records that come"),
             _ if is_first => format!("the reference table `{name}` stands on the left of a join"),
-            Some(join) if join.kind == JoinKind::Full => {
-                format!("FULL JOIN with the reference table `{name}` is not possible")
+            Some(join) if join.is_mirrored || join.kind == JoinKind::Full => {
+                let word = if join.is_mirrored { "RIGHT" } else { "FULL" };
+                format!("{word} JOIN with the reference table `{name}` is not possible")
             }
             Some(join) if join.is_asof => format!("ASOF JOIN with the reference table `{name}` is not possible"),
             _ => return Ok(()),
