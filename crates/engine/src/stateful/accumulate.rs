@@ -9,7 +9,7 @@ use super::arena::{Arena, MOST_LOOSE};
 use super::cell::{Cell, compare, compare_exactly, load, plain, store};
 use super::distinct::Distinct;
 use super::sketch::{Quantiles, Registers};
-use super::texts::{Joined, Texts};
+use super::texts::{Joined, Texts, list_format};
 
 /// The slots of a group's aggregates. A slot begins with the number of values that count; the highest bit is for [`SPECIAL`].
 #[derive(Debug)]
@@ -68,6 +68,8 @@ struct Slot {
     distinct: Option<usize>,
     /// The type of the result.
     ty: FieldType,
+    /// Of a list: the format of a record whose only column it is.
+    list: Option<Format>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +113,9 @@ enum AccumulatorKind {
     Registers,
     Quantile(f64),
     Texts,
+    Values {
+        cell: Cell,
+    },
 }
 
 /// A sum or a deviation of floats with an infinity or NaN among them; texts that are too long together.
@@ -134,7 +139,12 @@ impl Slots {
             };
             let at = slots.bytes + if distinct.is_some() { 8 } else { 0 };
             slots.bytes = at + kind.size();
-            slots.slots.push(Slot { at, kind, arguments, filter: aggregate.filter, distinct, ty: aggregate.ty });
+            let list = match kind {
+                AccumulatorKind::Values { .. } => field(0).map(list_format).transpose()?,
+                _ => None,
+            };
+            let (filter, ty) = (aggregate.filter, aggregate.ty);
+            slots.slots.push(Slot { at, kind, arguments, filter, distinct, ty, list });
         }
         Ok(slots)
     }
@@ -202,7 +212,10 @@ impl Slots {
             _ if slot.distinct.is_some() => false,
             AccumulatorKind::Extreme { cell, .. } | AccumulatorKind::Edge { cell, .. } => is_number(cell),
             AccumulatorKind::Arg { cell, by, .. } => is_number(cell) && is_number(by),
-            AccumulatorKind::Registers | AccumulatorKind::Quantile(_) | AccumulatorKind::Texts => false,
+            AccumulatorKind::Registers
+            | AccumulatorKind::Quantile(_)
+            | AccumulatorKind::Texts
+            | AccumulatorKind::Values { .. } => false,
             AccumulatorKind::Count
             | AccumulatorKind::Whole { .. }
             | AccumulatorKind::Float { .. }
@@ -240,7 +253,7 @@ impl Slots {
     /// It does not fit its type.
     #[inline]
     pub(super) fn result<'v>(
-        &self,
+        &'v self,
         number: usize,
         group: &'v [u8],
         stores: &'v mut Stores,
@@ -355,6 +368,7 @@ impl AccumulatorKind {
             F::ApproxCountDistinct => AccumulatorKind::Registers,
             F::ApproxQuantile(part) => AccumulatorKind::Quantile(part),
             F::StringAgg => AccumulatorKind::Texts,
+            F::ArrayAgg => AccumulatorKind::Values { cell: cell(first)? },
         })
     }
 
@@ -369,7 +383,7 @@ impl AccumulatorKind {
             AccumulatorKind::Truth { .. } => 8,
             AccumulatorKind::Registers => Registers::SIZE,
             AccumulatorKind::Quantile(_) => Quantiles::SIZE,
-            AccumulatorKind::Texts => Texts::SIZE,
+            AccumulatorKind::Texts | AccumulatorKind::Values { .. } => Texts::SIZE,
         }
     }
 
@@ -383,6 +397,7 @@ impl AccumulatorKind {
                 | AccumulatorKind::Moments { .. }
                 | AccumulatorKind::Quantile(_)
                 | AccumulatorKind::Texts
+                | AccumulatorKind::Values { .. }
         )
     }
 
@@ -397,7 +412,7 @@ impl AccumulatorKind {
             }
             AccumulatorKind::Registers => Registers::clear(group, at, arena),
             AccumulatorKind::Quantile(_) => Quantiles::clear(group, at, arena),
-            AccumulatorKind::Texts => Texts::clear(group, at, arena),
+            AccumulatorKind::Texts | AccumulatorKind::Values { .. } => Texts::clear(group, at, arena),
             AccumulatorKind::Count
             | AccumulatorKind::Whole { .. }
             | AccumulatorKind::Float { .. }
@@ -465,8 +480,13 @@ impl Slot {
             }
             AccumulatorKind::Registers => Registers::add(group, at, arena, value),
             AccumulatorKind::Quantile(_) => Quantiles::add(group, at, arena, number(value), 1),
-            AccumulatorKind::Texts => {
-                if special == 0 && !Texts::add(group, at, arena, (order, before), value, second) {
+            AccumulatorKind::Texts | AccumulatorKind::Values { .. } => {
+                let mut raw = [0; 16];
+                let value = match self.list {
+                    Some(_) => Value::Bytes(Cell::raw(value, self.distinct.is_some(), &mut raw)),
+                    None => *value,
+                };
+                if special == 0 && !Texts::add(group, at, arena, (order, before), &value, second) {
                     Texts::clear(group, at, arena);
                     special = SPECIAL;
                 }
@@ -553,7 +573,7 @@ impl Slot {
             }
             AccumulatorKind::Registers => Registers::merge(into, from, at, &mut stores.arena),
             AccumulatorKind::Quantile(_) => Quantiles::merge(into, from, at, &mut stores.arena),
-            AccumulatorKind::Texts => {
+            AccumulatorKind::Texts | AccumulatorKind::Values { .. } => {
                 let (arena, copy) = (&mut stores.arena, &mut stores.moved);
                 if special != 0 || !Texts::merge(into, from, at, (arena, copy), before) {
                     Texts::clear(into, at, arena);
@@ -597,9 +617,21 @@ impl Slot {
         stores.moved = copies;
     }
 
-    fn result<'v>(&self, group: &'v [u8], arena: &'v Arena, joined: &'v mut Joined) -> Result<Value<'v>, EvalError> {
+    fn result<'v>(
+        &'v self,
+        group: &'v [u8],
+        arena: &'v Arena,
+        joined: &'v mut Joined,
+    ) -> Result<Value<'v>, EvalError> {
         let (word, at) = (count(group, self.at), self.at + 8);
         let rows = word & !SPECIAL;
+        if let (AccumulatorKind::Values { cell }, Some(format)) = (self.kind, &self.list) {
+            // Without values it is empty.
+            return match word & SPECIAL {
+                0 => Texts::list(group, at, arena, joined, (cell, format)),
+                _ => Err(EvalError::RecordTooLong),
+            };
+        }
         if rows == 0 {
             return Ok(if matches!(self.kind, AccumulatorKind::Count) { integer(0, self.ty)? } else { Value::Null });
         }
@@ -646,6 +678,7 @@ impl Slot {
             AccumulatorKind::Quantile(part) => Value::Float(Quantiles::estimate(group, at, arena, part)),
             AccumulatorKind::Texts if is_special => return Err(EvalError::TextTooLong),
             AccumulatorKind::Texts => Value::Text(Texts::join(group, at, arena, joined)),
+            AccumulatorKind::Values { .. } => return Err(EvalError::IllTyped),
         })
     }
 }

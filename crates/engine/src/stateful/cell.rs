@@ -73,6 +73,43 @@ impl Cell {
         }
     }
 
+    /// A value's bytes by themselves: of a text its own, else in `raw`. If it stands `for_equal` ones, floats that are equal have the same.
+    pub(super) fn raw<'r>(value: &Value<'r>, for_equal: bool, raw: &'r mut [u8; 16]) -> &'r [u8] {
+        match value {
+            Value::Text(text) | Value::Bytes(text) => return text,
+            Value::Decimal { unscaled, .. } => {
+                *raw = unscaled.to_le_bytes();
+                return raw;
+            }
+            Value::Bool(value) => store(raw, 0, u64::from(*value).to_le_bytes()),
+            Value::Int(value) | Value::Timestamp(value) => store(raw, 0, value.to_le_bytes()),
+            Value::Uint(value) => store(raw, 0, value.to_le_bytes()),
+            Value::Float(value) if for_equal => {
+                let value = if value.is_nan() { f64::NAN } else { value + 0.0 };
+                store(raw, 0, value.to_le_bytes());
+            }
+            Value::Float(value) => store(raw, 0, value.to_le_bytes()),
+            Value::Null | Value::Enum { .. } | Value::List(_) | Value::Record(_) => {
+                debug_assert!(false, "a value of a cell is plain");
+            }
+        }
+        &raw[..8]
+    }
+
+    /// The value of [such bytes](Cell::raw).
+    pub(super) fn of_raw(self, raw: &[u8]) -> Value<'_> {
+        match self {
+            Cell::Text => Value::Text(raw),
+            Cell::Bytes => Value::Bytes(raw),
+            Cell::Bool => Value::Bool(load(raw, 0) != [0; 8]),
+            Cell::Int => Value::Int(i64::from_le_bytes(load(raw, 0))),
+            Cell::Uint => Value::Uint(u64::from_le_bytes(load(raw, 0))),
+            Cell::Float => Value::Float(f64::from_le_bytes(load(raw, 0))),
+            Cell::Timestamp => Value::Timestamp(i64::from_le_bytes(load(raw, 0))),
+            Cell::Decimal { scale } => Value::Decimal { unscaled: i128::from_le_bytes(load(raw, 0)), scale },
+        }
+    }
+
     /// Lets go of the memory of its value, which is gone then.
     pub(super) fn clear(self, bytes: &mut [u8], at: usize, arena: &mut Arena) {
         if matches!(self, Cell::Text | Cell::Bytes) {

@@ -1,10 +1,11 @@
-//! Texts that are joined in order of time.
+//! Texts that are joined in order of time, and values that make a list.
 
-use crossdock_format::Value;
-use crossdock_query::MAX_MADE_TEXT_BYTES;
+use crossdock_format::{Field, FieldSpec, Format, Record, RecordBuilder, TypeSpec, Value};
+use crossdock_query::{EvalError, MAX_MADE_TEXT_BYTES};
 
 use super::arena::{Arena, Block};
-use super::cell::{load, store};
+use super::cell::{Cell, compare_exactly, load, store};
+use super::moment::refused;
 
 /// The texts of a group one after the other, each behind its order and its length.
 pub(super) struct Texts;
@@ -14,12 +15,18 @@ pub(super) struct Texts;
 pub(super) struct Joined {
     made: Vec<u8>,
     places: Vec<(i64, u32, u32)>,
+    /// Records of a list, one for each type of lists.
+    lists: Vec<RecordBuilder>,
+    /// The bytes of the longest of those, and while it was made.
+    list_bytes: usize,
 }
 
 impl Joined {
     /// The bytes of its memory.
     pub(super) fn taken(&self) -> usize {
-        self.made.capacity() + self.places.capacity() * size_of::<(i64, u32, u32)>()
+        self.made.capacity()
+            + self.places.capacity() * size_of::<(i64, u32, u32)>()
+            + self.lists.len() * self.list_bytes
     }
 }
 
@@ -109,19 +116,13 @@ impl Texts {
         group: &[u8],
         at: usize,
         arena: &Arena,
-        Joined { made, places }: &'m mut Joined,
+        Joined { made, places, .. }: &'m mut Joined,
     ) -> &'m [u8] {
         let used = u64::from_le_bytes(load(group, at + 8)) as usize;
         let texts = arena.get(Block::from_bytes(load(group, at))).get(..used).unwrap_or_default();
         let separator = arena.get(Block::from_bytes(load(group, at + 16)));
-        let text =
-            |&(_, start, len): &(i64, u32, u32)| texts.get(start as usize..(start + len) as usize).unwrap_or_default();
-        places.clear();
-        let mut start = 0;
-        for (order, text) in parts(texts) {
-            places.push((order, start + HEAD_BYTES as u32, text.len() as u32));
-            start += (HEAD_BYTES + text.len()) as u32;
-        }
+        let text = |place: &(i64, u32, u32)| part(texts, place);
+        find(texts, places);
         places.sort_unstable_by(|one, other| one.0.cmp(&other.0).then_with(|| text(one).cmp(text(other))));
         made.clear();
         for (number, place) in places.iter().enumerate() {
@@ -133,12 +134,65 @@ impl Texts {
         made
     }
 
+    /// The values in order of time, those of one time in their own, as the only column of a record.
+    ///
+    /// # Errors
+    /// The record would be too long.
+    pub(super) fn list<'m>(
+        group: &[u8],
+        at: usize,
+        arena: &Arena,
+        Joined { places, lists, list_bytes, .. }: &'m mut Joined,
+        (cell, format): (Cell, &'m Format),
+    ) -> Result<Value<'m>, EvalError> {
+        let used = u64::from_le_bytes(load(group, at + 8)) as usize;
+        let all = arena.get(Block::from_bytes(load(group, at))).get(..used).unwrap_or_default();
+        let value = |place: &(i64, u32, u32)| cell.of_raw(part(all, place));
+        find(all, places);
+        places.sort_unstable_by(|one, other| {
+            one.0.cmp(&other.0).then_with(|| compare_exactly(&value(one), &value(other)))
+        });
+        let number = lists.iter().position(|row| row.format() == format).unwrap_or_else(|| {
+            lists.push(RecordBuilder::new(format));
+            lists.len() - 1
+        });
+        let row = &mut lists[number];
+        row.clear();
+        row.begin_list(0).map_err(|error| refused(&error))?;
+        places.iter().try_for_each(|place| row.push(value(place))).map_err(|error| refused(&error))?;
+        row.end_list().map_err(|error| refused(&error))?;
+        let made = row.finish().map_err(|_| EvalError::RecordTooLong)?;
+        *list_bytes = (*list_bytes).max(2 * made.len());
+        Ok(Record::assume_checked(format, made).get(0))
+    }
+
     /// Lets go of its memory.
     pub(super) fn clear(group: &mut [u8], at: usize, arena: &mut Arena) {
         arena.free(Block::from_bytes(load(group, at)));
         arena.free(Block::from_bytes(load(group, at + 16)));
         store(group, at, [0; 24]);
     }
+}
+
+/// The format of a record whose only column is a list of a column's values.
+pub(super) fn list_format(field: &Field) -> Result<Format, String> {
+    let list = FieldSpec::new("list", TypeSpec::list(field.spec().ty));
+    Format::natural([list]).map_err(|error| error.to_string())
+}
+
+/// Finds the places of all texts.
+fn find(texts: &[u8], places: &mut Vec<(i64, u32, u32)>) {
+    places.clear();
+    let mut start = 0;
+    for (order, text) in parts(texts) {
+        places.push((order, start + HEAD_BYTES as u32, text.len() as u32));
+        start += (HEAD_BYTES + text.len()) as u32;
+    }
+}
+
+/// The text at a place.
+fn part<'t>(texts: &'t [u8], (_, start, len): &(i64, u32, u32)) -> &'t [u8] {
+    texts.get(*start as usize..(*start + *len) as usize).unwrap_or_default()
 }
 
 /// The texts with their orders.

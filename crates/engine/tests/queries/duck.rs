@@ -26,6 +26,7 @@ def shown(value):
     if isinstance(value, float): return repr(value + 0.0)
     if isinstance(value, decimal.Decimal): return format(value, "f")
     if isinstance(value, bytes): return "\\x" + value.hex()
+    if isinstance(value, list): return "[" + ", ".join(shown(one) for one in value) + "]"
     return str(value)
 for line in sys.stdin:
     task = json.loads(line)

@@ -162,23 +162,25 @@ fn tables(case: &Case) -> Tables {
 
 fn shown(format: &Format, row: &[u8]) -> Values {
     let record = Record::check(format, row).unwrap();
-    let value = |field| {
-        Some(match record.get(field) {
-            Value::Null => return None,
-            Value::Bool(value) => value.to_string(),
-            Value::Int(value) | Value::Timestamp(value) => value.to_string(),
-            Value::Uint(value) => value.to_string(),
-            Value::Float(value) => format!("{:?}", value + 0.0),
-            Value::Decimal { unscaled, scale } => Decimal { unscaled, scale }.to_string(),
-            Value::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
-            Value::Bytes(bytes) => {
-                format!("\\x{}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
-            }
-            Value::Enum { symbol: Some(symbol), .. } => symbol.to_owned(),
-            value => format!("{value:?}"),
-        })
-    };
-    (0..format.fields().len()).map(value).collect()
+    (0..format.fields().len()).map(|field| shown_value(record.get(field))).collect()
+}
+
+fn shown_value(value: Value<'_>) -> Option<String> {
+    Some(match value {
+        Value::Null => return None,
+        Value::Bool(value) => value.to_string(),
+        Value::Int(value) | Value::Timestamp(value) => value.to_string(),
+        Value::Uint(value) => value.to_string(),
+        Value::Float(value) => format!("{:?}", value + 0.0),
+        Value::Decimal { unscaled, scale } => Decimal { unscaled, scale }.to_string(),
+        Value::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+        Value::Bytes(bytes) => {
+            format!("\\x{}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+        }
+        Value::Enum { symbol: Some(symbol), .. } => symbol.to_owned(),
+        Value::List(list) => format!("[{}]", list.iter().filter_map(shown_value).collect::<Vec<_>>().join(", ")),
+        value => format!("{value:?}"),
+    })
 }
 
 /// Expected rows have the number of the record in front. Rows with a row error of ours are left out: they are no rows of the result, and

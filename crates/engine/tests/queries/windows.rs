@@ -87,6 +87,12 @@ const AGGREGATES: &[AggregatePair] = &[
     alike("bool_or(b)"),
     unlike("string_agg(t, ';')", "string_agg(t, ';' ORDER BY tm, t)"),
     unlike("string_agg(DISTINCT t, ';')", "string_agg(DISTINCT t, ';' ORDER BY t)"),
+    // Without values a list is empty here.
+    unlike("array_agg(v)", "coalesce(array_agg(v ORDER BY tm, v) FILTER (WHERE v IS NOT NULL), [])"),
+    unlike("array_agg(t)", "coalesce(array_agg(t ORDER BY tm, t) FILTER (WHERE t IS NOT NULL), [])"),
+    unlike("array_agg(d)", "coalesce(array_agg(d ORDER BY tm, d) FILTER (WHERE d IS NOT NULL), [])"),
+    unlike("array_agg(DISTINCT v)", "coalesce(array_agg(DISTINCT v ORDER BY v) FILTER (WHERE v IS NOT NULL), [])"),
+    unlike("array_agg(t) FILTER (WHERE b)", "coalesce(array_agg(t ORDER BY tm, t) FILTER (WHERE t IS NOT NULL AND b), [])"),
     alike("count(DISTINCT v)"),
     alike("count(DISTINCT x)"),
     alike("count(DISTINCT h)"),

@@ -191,7 +191,7 @@ impl<'a> Binder<'a> {
             distinct,
             filter: None,
             ty: FieldType::I64,
-            nullable: entry.gives != AggregateType::Count,
+            nullable: !matches!(entry.gives, AggregateType::Count | AggregateType::List),
         };
         for (operand, kind) in operands.into_iter().zip(entry.arguments) {
             let bound = self.bind(operand)?;
@@ -258,6 +258,7 @@ fn result_type(gives: AggregateType, first: FieldType) -> FieldType {
         AggregateType::Float => FieldType::F64,
         AggregateType::Condition => FieldType::Bool,
         AggregateType::Text => FieldType::String,
+        AggregateType::List => FieldType::List,
     }
 }
 

@@ -56,6 +56,8 @@ pub enum AggregateType {
     Condition,
     /// `text`.
     Text,
+    /// A list of values of the first argument's type, never null.
+    List,
 }
 
 const fn entry(
@@ -76,7 +78,7 @@ const FLOATS: &str = "always a float, where PostgreSQL gives `numeric` for whole
 const DUCKDB: &str = "not in PostgreSQL; as in DuckDB";
 
 /// All aggregate functions, in the order of the documentation.
-pub static AGGREGATES: [AggregateEntry; 25] = [
+pub static AGGREGATES: [AggregateEntry; 26] = [
     entry("count", &[], T::Count, F::Count, ("`count(*)`: the number of rows", "")),
     entry("count", &[A::Any], T::Count, F::Count, ("the number of values", "")),
     entry(
@@ -162,6 +164,16 @@ pub static AGGREGATES: [AggregateEntry; 25] = [
             "`ORDER BY` within it is not possible; a result beyond 1 MiB is a row error",
         ),
     ),
+    entry(
+        "array_agg",
+        &[A::Any],
+        T::List,
+        F::ArrayAgg,
+        (
+            "the values as a list, in order of time (with `DISTINCT` in their own)",
+            "nulls are left out, and without values the list is empty: a list has no nulls and is none; `ORDER BY` within it is not possible; values beyond 1 MiB, or more than 87,381, are a row error",
+        ),
+    ),
 ];
 
 impl AggregateEntry {
@@ -195,6 +207,7 @@ impl AggregateEntry {
             AggregateType::Float => "double precision",
             AggregateType::Condition => "boolean",
             AggregateType::Text => "text",
+            AggregateType::List => "a list of the type of the first",
         };
         let arguments = if arguments.is_empty() { "*".to_owned() } else { arguments.join("; ") };
         format!("{}({arguments}) → {gives}", self.name)

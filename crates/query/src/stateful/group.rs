@@ -7,7 +7,7 @@ use super::over::OverCalls;
 use super::plan::{interval_of, is_time};
 use super::program::{Aggregation, MAX_WINDOWS, Window};
 use super::read::Body;
-use super::rows::{Flow, Row, unique};
+use super::rows::{Flow, Row, type_of, unique};
 use crate::bind::{Binder, BoundAggregate, Groups, Table, compare, is_null, place};
 use crate::error::{Position, QueryError};
 use crate::expr::{CompareOp, Constant, Expr, Node};
@@ -344,9 +344,9 @@ impl Grouping {
             specs.push(FieldSpec::new("window_start", FieldType::Timestamp));
             specs.push(FieldSpec::new("window_end", FieldType::Timestamp));
         }
-        for aggregate in &self.aggregates {
-            let spec = FieldSpec::new(aggregate.name, aggregate.ty);
-            specs.push(FieldSpec { nullable: aggregate.nullable, ..spec });
+        for (bound, planned) in self.aggregates.iter().zip(&aggregation.aggregates) {
+            let spec = FieldSpec::new(bound.name, type_of(planned, row));
+            specs.push(FieldSpec { nullable: bound.nullable, ..spec });
         }
         let names = unique(specs.iter().map(|spec| spec.name.as_str()));
         specs.iter_mut().zip(names).for_each(|(spec, name)| spec.name = name);

@@ -84,10 +84,14 @@ impl OverCalls {
     }
 
     /// The columns of the stage's rows: those of its input that pass, and the calls' results.
-    pub(super) fn specs(&self, row: &Format, passed: usize) -> Vec<FieldSpec> {
-        let mut specs: Vec<FieldSpec> = row.fields().iter().take(passed).map(Field::spec).collect();
-        for call in &self.calls {
-            specs.push(FieldSpec { nullable: call.nullable, ..FieldSpec::new(call.name.clone(), call.ty) });
+    pub(super) fn specs(&self, row: &Format, work: &OverRows) -> Vec<FieldSpec> {
+        let mut specs: Vec<FieldSpec> = row.fields().iter().take(work.passed).map(Field::spec).collect();
+        for (call, value) in self.calls.iter().zip(&work.values) {
+            let ty = match &value.function {
+                OverFunction::Aggregate(aggregate, _) => rows::type_of(aggregate, row),
+                OverFunction::Lag { .. } | OverFunction::First { .. } => call.ty.into(),
+            };
+            specs.push(FieldSpec { nullable: call.nullable, ..FieldSpec::new(call.name.clone(), ty) });
         }
         let names = rows::unique(specs.iter().map(|spec| spec.name.as_str()));
         specs.iter_mut().zip(names).for_each(|(spec, name)| spec.name = name);

@@ -470,7 +470,7 @@ impl<'q> Planner<'q> {
         let port = Port { stage: self.stages.len(), input: 0 };
         let OverStage { row, rows: work, places } = over.stage(flow, columns)?;
         let row = self.connect(flow, row, port)?;
-        let (passed, rows) = (work.passed, rows::format_of(over.specs(&row, work.passed))?);
+        let (passed, rows) = (work.passed, rows::format_of(over.specs(&row, &work))?);
         let columns = columns_over(places, passed, &rows);
         let input = StageInput { row, time: None, lateness_ns: 0, derived: None };
         Ok(Flow { columns, ..self.stage(vec![input], Operator::Over(work), rows) })

@@ -212,6 +212,8 @@ pub enum AggregateFunction {
     BoolOr,
     /// The texts, joined by the separator, in order of time.
     StringAgg,
+    /// The values as a list, in order of time; empty without values.
+    ArrayAgg,
 }
 
 /// OVER. Each row of the input makes one at once, in the order in which they come: its first columns, then a column for each value.

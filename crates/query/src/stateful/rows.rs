@@ -195,6 +195,15 @@ pub(super) fn spec_of(name: &str, expr: &Expr, input: &Format) -> FieldSpec {
     }
 }
 
+/// The type of an aggregate's result over rows of this format: of a list with that of its elements.
+pub(super) fn type_of(aggregate: &Aggregate, row: &Format) -> TypeSpec {
+    let first = aggregate.arguments.first().and_then(|first| row.fields().get(*first));
+    match first {
+        Some(field) if aggregate.ty == FieldType::List => TypeSpec::list(spec_type(field)),
+        _ => aggregate.ty.into(),
+    }
+}
+
 /// A format of these columns.
 pub(super) fn format_of(specs: Vec<FieldSpec>) -> Result<Format, QueryError> {
     Format::natural(specs).map_err(|error| QueryError::new(format!("the columns make no format: {error}"), None))

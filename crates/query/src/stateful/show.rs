@@ -270,6 +270,7 @@ fn function_name(function: AggregateFunction) -> &'static str {
         AggregateFunction::BoolAnd => "bool_and",
         AggregateFunction::BoolOr => "bool_or",
         AggregateFunction::StringAgg => "string_agg",
+        AggregateFunction::ArrayAgg => "array_agg",
     }
 }
 
