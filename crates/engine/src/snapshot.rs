@@ -19,6 +19,7 @@ use crate::stateful::Ranked;
 use crate::warm::{own, touch_fields};
 use change::FormerRows;
 use top_n::TopN;
+pub(crate) use top_n::append as append_ordered;
 
 /// The subject of a row of a state, in its last column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

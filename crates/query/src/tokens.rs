@@ -23,7 +23,8 @@ pub(crate) const POSSIBLE_WITH_STATE: &str = "possible is: [WITH name AS (query)
 
 /// The form of a query that puts rows in order; ends every message about another.
 pub(crate) const ORDERS: &str = "possible is: SELECT columns FROM stream SNAPSHOT [THEN CHANGES [DELTA]] [WHERE condition] \
-     ORDER BY expression [ASC | DESC] [NULLS FIRST | NULLS LAST], ... LIMIT n";
+     ORDER BY expression [ASC | DESC] [NULLS FIRST | NULLS LAST], ... LIMIT n; or of the rows of each window: SELECT columns FROM stream \
+     GROUP BY columns, TUMBLE(time, INTERVAL '1 hour') ORDER BY ... LIMIT n";
 
 /// The forms of a query.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -155,7 +155,7 @@ fn append_key(record: &[u8], format: &Format, columns: &[usize], key: &mut Vec<u
 }
 
 /// Writes a value, as bytes that stand in the order of the values of its type.
-fn append(value: &Value<'_>, direction: SortDirection, key: &mut Vec<u8>) {
+pub(crate) fn append(value: &Value<'_>, direction: SortDirection, key: &mut Vec<u8>) {
     let begin = key.len() + 1;
     key.push(VALUE);
     match value {

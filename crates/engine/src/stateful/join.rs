@@ -77,7 +77,7 @@ impl Join {
         match time {
             RowTime::Left => left.min(right.saturating_sub(most)).min(due(0)),
             RowTime::Right => right.min(left.saturating_add(least)).min(due(1)),
-            RowTime::WindowStart | RowTime::WindowEnd => i64::MIN,
+            RowTime::WindowStart | RowTime::WindowEnd | RowTime::Closed => i64::MIN,
         }
     }
 

@@ -22,6 +22,7 @@ mod arena;
 mod asof;
 mod cell;
 mod distinct;
+mod first_rows;
 mod frames;
 mod gathered;
 mod grow;
@@ -428,7 +429,7 @@ fn wants_time(stage: &Stage) -> bool {
     match &stage.operator {
         Operator::Union | Operator::Over(_) | Operator::Lookup(_) => false,
         Operator::Aggregate(aggregation) => aggregation.window != Window::Running,
-        Operator::Join(_) | Operator::Asof(_) | Operator::Latest(_) => true,
+        Operator::Join(_) | Operator::Asof(_) | Operator::Latest(_) | Operator::First(_) => true,
     }
 }
 
@@ -452,6 +453,7 @@ fn kind_of(program: &StatefulProgram) -> String {
             Operator::Union => write!(kind, "union;"),
             Operator::Aggregate(aggregation) => write!(kind, "{aggregation:?};"),
             Operator::Over(over) => write!(kind, "{over:?};"),
+            Operator::First(first) => write!(kind, "{first:?};"),
             Operator::Asof(asof) => write!(kind, "{asof:?};"),
             Operator::Latest(latest) => write!(kind, "latest {:?};", latest.keys),
             Operator::Lookup(TableLookup { kind: of, table, keys, columns, condition, .. }) => {

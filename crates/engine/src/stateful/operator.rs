@@ -4,6 +4,7 @@ use crossdock_format::Format;
 use crossdock_query::{Operator as Plan, RowTime, Stage as StagePlan};
 
 use super::asof::Asof;
+use super::first_rows::FirstRows;
 use super::join::Join;
 use super::latest::{Latest, StateOrder};
 use super::lookup::Lookup;
@@ -22,6 +23,7 @@ pub(super) enum Operator {
     Asof(Box<Asof>),
     Latest(Box<Latest>),
     Lookup(Box<Lookup>),
+    First(Box<FirstRows>),
 }
 
 impl Operator {
@@ -59,6 +61,12 @@ impl Operator {
                 Operator::Asof(Box::new(Asof::of(asof, formats, &stage.rows)?))
             }
             Plan::Lookup(lookup) => Operator::Lookup(Box::new(Lookup::of(lookup, &input(0)?.row, &stage.rows)?)),
+            Plan::First(first) => {
+                if input(0)?.row != stage.rows || input(0)?.time != Some(first.window.1) {
+                    return Err("the first rows of windows are rows of its input".to_owned());
+                }
+                Operator::First(Box::new(FirstRows::of(first, &stage.rows)?))
+            }
             Plan::Latest(latest) => {
                 if input(0)?.row != stage.rows {
                     return Err("the rows of a state are those of its input".to_owned());
@@ -85,26 +93,25 @@ impl Operator {
             Operator::Asof(asof) => asof.take(input, row, moment, emit),
             Operator::Latest(latest) => latest.take(row, moment.time, emit),
             Operator::Lookup(lookup) => lookup.take(row, table, emit),
+            Operator::First(first) => first.take(row, moment, emit),
         }
     }
 
     /// Whether a row of this input leaves without a partner, where it finds none.
     pub(super) fn leaves_alone(&self, input: usize) -> bool {
         match self {
-            Operator::Union | Operator::Windows(_) | Operator::Over(_) | Operator::Latest(_) | Operator::Lookup(_) => {
-                false
-            }
             Operator::Join(join) => join.leaves_alone(input),
             Operator::Asof(asof) => asof.leaves_alone(input),
+            _ => false,
         }
     }
 
     /// Lets a row of an input leave alone: it has no time, and so no partner.
     pub(super) fn leave(&mut self, input: usize, row: &[u8], emit: Emit<'_>) {
         match self {
-            Operator::Union | Operator::Windows(_) | Operator::Over(_) | Operator::Latest(_) | Operator::Lookup(_) => {}
             Operator::Join(join) => join.leave(input, row, emit),
             Operator::Asof(asof) => asof.leave(row, emit),
+            _ => {}
         }
     }
 
@@ -117,6 +124,7 @@ impl Operator {
             Operator::Join(join) => join.expire(moment.marks, budget, emit),
             Operator::Asof(asof) => asof.release(moment.marks, budget, emit),
             Operator::Latest(latest) => latest.expire(moment.watermark, budget, emit),
+            Operator::First(first) => first.release(moment.watermark, budget, emit),
         }
     }
 
@@ -128,6 +136,7 @@ impl Operator {
             Operator::Windows(windows) => windows.given(time, moment.watermark),
             Operator::Join(join) => join.given(time, moment.marks),
             Operator::Asof(asof) => asof.given(time, moment.marks),
+            Operator::First(first) => first.given(time, moment),
         }
     }
 
@@ -148,7 +157,7 @@ impl Operator {
         match self {
             Operator::Windows(windows) => windows.settle(emit),
             Operator::Latest(latest) => latest.settle(emit),
-            Operator::Union | Operator::Over(_) | Operator::Join(_) | Operator::Asof(_) | Operator::Lookup(_) => {}
+            _ => {}
         }
     }
 
@@ -195,6 +204,7 @@ impl Operator {
             Operator::Join(join) => join.used(),
             Operator::Asof(asof) => asof.used(),
             Operator::Latest(latest) => latest.used(),
+            Operator::First(first) => first.used(),
         }
     }
 
@@ -207,6 +217,7 @@ impl Operator {
             Operator::Over(over) => over.forget(),
             Operator::Join(join) => join.forget(),
             Operator::Asof(asof) => asof.forget(),
+            Operator::First(first) => first.forget(),
         }
     }
 
@@ -219,6 +230,7 @@ impl Operator {
             Operator::Join(join) => std::mem::take(&mut join.lost),
             Operator::Asof(asof) => std::mem::take(&mut asof.lost),
             Operator::Latest(latest) => std::mem::take(&mut latest.lost),
+            Operator::First(first) => std::mem::take(&mut first.lost),
         }
     }
 }

@@ -205,9 +205,12 @@ impl Windows {
 
     /// The least start or end of the windows that are yet to leave, at this watermark.
     pub(super) fn given(&self, time: RowTime, watermark: i64) -> i64 {
-        let end = watermark.min(self.next_end().unwrap_or(i64::MAX));
+        let next = self.next_end().unwrap_or(i64::MAX);
+        let end = watermark.min(next);
         match (time, self.window) {
             (RowTime::WindowEnd, Span::Fixed { .. } | Span::Session { .. }) => end,
+            // One that ends at the watermark has left, if it is not the next.
+            (RowTime::Closed, Span::Fixed { .. }) => next.min(watermark.saturating_add(1)),
             (RowTime::WindowStart, Span::Fixed { size, .. }) => end.saturating_sub(size),
             _ => i64::MIN,
         }

@@ -11,8 +11,9 @@ use super::rows::{Flow, Row, type_of, unique};
 use crate::bind::{Binder, BoundAggregate, Groups, Table, compare, is_null, place};
 use crate::error::{Position, QueryError};
 use crate::expr::{CompareOp, Constant, Expr, Node};
-use crate::parse::{Condition, Item};
+use crate::parse::{Condition, Item, ReadOrderItem, SortDirection};
 use crate::program::Output;
+use crate::tokens::ORDERS;
 
 /// A select list; over the rows of groups if there are any, else over the columns of FROM.
 pub(super) struct Selected {
@@ -20,6 +21,18 @@ pub(super) struct Selected {
     pub(super) grouping: Option<Grouping>,
     /// Calls with OVER, which the columns read behind those of FROM; only without groups.
     pub(super) over: Option<OverCalls>,
+    /// ORDER BY … LIMIT; only of groups with windows of fixed length.
+    pub(super) first: Option<WindowOrder>,
+}
+
+/// The rows of each window that come first.
+pub(super) struct WindowOrder {
+    /// Over the rows of the groups.
+    pub(super) order: Vec<(Expr, SortDirection)>,
+    pub(super) limit: u32,
+    /// The number of the keys of the groups, which are their first columns.
+    pub(super) keys: usize,
+    pub(super) size_ns: u64,
 }
 
 impl Selected {
@@ -77,10 +90,11 @@ pub(super) fn selected<'a>(
     let has_aggregates = first.groups().is_some_and(|groups| !groups.aggregates.is_empty());
     let has_groups = !body.keys.is_empty() || body.having.is_some() || has_aggregates;
     let over = OverCalls::of(first.groups(), has_groups || body.is_distinct)?;
+    let size_ns = ordered_window(body, &keys)?;
     if !has_groups {
         return Ok(match body.is_distinct {
             true => distinct(plain, body.at)?,
-            false => Selected { columns: plain, grouping: None, over },
+            false => Selected { columns: plain, grouping: None, over, first: None },
         });
     }
     if body.is_distinct {
@@ -95,6 +109,16 @@ pub(super) fn selected<'a>(
             having.push(regrouped(condition, &keys, base, &binder, source.at)?);
         }
     }
+    let first = match size_ns.zip(body.first.as_ref()) {
+        Some((size_ns, (read, limit))) => {
+            let mut order = Vec::with_capacity(read.by.len());
+            for by in &read.by {
+                order.push((ordered_by(body, by, (&keys, base), &mut binder)?, by.direction));
+            }
+            Some(WindowOrder { order, limit: *limit, keys: keys.keys.len(), size_ns })
+        }
+        None => None,
+    };
     let mut aggregates = binder.groups().map(|groups| groups.aggregates.clone()).unwrap_or_default();
     let is_running = keys.window.is_none();
     if is_running && aggregates.is_empty() {
@@ -102,7 +126,73 @@ pub(super) fn selected<'a>(
     }
     let (window, time) = keys.window.unwrap_or((Window::Running, None));
     let grouping = Some(Grouping { keys: keys.keys, window, time, aggregates, having });
-    Ok(Selected { columns, grouping, over: None })
+    Ok(Selected { columns, grouping, over: None, first })
+}
+
+/// The length of the windows whose rows ORDER BY … LIMIT puts in order, if it is there.
+fn ordered_window(body: &Body, keys: &Keys) -> Result<Option<u64>, QueryError> {
+    let Some((order, _)) = &body.first else { return Ok(None) };
+    let message = match &keys.window {
+        Some((Window::Tumble { size_ns } | Window::Hop { size_ns, .. }, _)) => return Ok(Some(*size_ns)),
+        Some((Window::Session { .. }, _)) => {
+            "ORDER BY … LIMIT is of windows of fixed length, and each key has sessions of its own"
+        }
+        Some((Window::Running, _)) | None => {
+            "ORDER BY … LIMIT is of the rows of each window, and the query has none: its rows have no end to wait for"
+        }
+    };
+    Err(QueryError::new(message, order.at).hint(ORDERS))
+}
+
+/// An expression of ORDER BY, over the rows of the groups: a whole number is the place of an entry of the list, and a name alone is first
+/// that of an alias.
+fn ordered_by<'a>(
+    body: &'a Body,
+    by: &'a ReadOrderItem,
+    (keys, base): (&Keys, usize),
+    binder: &mut Binder<'a>,
+) -> Result<Expr, QueryError> {
+    let called = |name: &ast::Ident, is_exact: bool| {
+        body.items.iter().find_map(|item| match item {
+            Item::Expr { expr, alias: Some(alias), .. } if alias.value == name.value => Some(&**expr),
+            Item::Expr { expr, alias: Some(alias), .. }
+                if !is_exact && name.quote_style.is_none() && alias.value.eq_ignore_ascii_case(&name.value) =>
+            {
+                Some(&**expr)
+            }
+            _ => None,
+        })
+    };
+    let meant = match &by.expr {
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::Number(number, false) => numbered(body, number).ok_or_else(|| {
+                let message = format!("ORDER BY {number} is no place of the select list");
+                QueryError::new(message, by.at).hint("name a column, or its place in a list without `*`")
+            })?,
+            _ => &by.expr,
+        },
+        ast::Expr::Identifier(name) => called(name, true).or_else(|| called(name, false)).unwrap_or(&by.expr),
+        _ => &by.expr,
+    };
+    let expr = binder.value_of(meant, by.at)?;
+    let (message, hint) = match &expr {
+        Expr { ty: FieldType::List, .. } => ("ORDER BY has a list, and lists are not compared", "leave it out"),
+        Expr { node: Node::Const(_), .. } => {
+            ("ORDER BY has a constant, which puts nothing in order", "name a column, or its place in the list")
+        }
+        _ => return regrouped(expr, keys, base, binder, by.at),
+    };
+    Err(QueryError::new(message, by.at).hint(hint))
+}
+
+/// The entry of the select list with this number, from 1, where no `*` makes that uncertain.
+fn numbered<'a>(body: &'a Body, number: &str) -> Option<&'a ast::Expr> {
+    let has_all = body.items.iter().any(|item| matches!(item, Item::All { .. }));
+    let place = number.parse().ok().and_then(|number: usize| number.checked_sub(1)).filter(|_| !has_all)?;
+    match body.items.get(place)? {
+        Item::Expr { expr, .. } => Some(expr),
+        Item::All { .. } => None,
+    }
 }
 
 /// SELECT DISTINCT: groups by all columns.
@@ -123,7 +213,7 @@ fn distinct(columns: Vec<Output>, at: Option<Position>) -> Result<Selected, Quer
     let mut aggregates = Vec::new();
     let having = vec![once(&mut aggregates, keys.len())];
     let grouping = Grouping { keys, window: Window::Running, time: None, aggregates, having };
-    Ok(Selected { columns: outputs, grouping: Some(grouping), over: None })
+    Ok(Selected { columns: outputs, grouping: Some(grouping), over: None, first: None })
 }
 
 /// Without a window each row brings the present row of its group: the condition that this is the first one, and the aggregate it needs.
@@ -169,15 +259,10 @@ fn meant<'a>(
     match &source.expr {
         ast::Expr::Value(value) => {
             let ast::Value::Number(number, false) = &value.value else { return Ok(&source.expr) };
-            let has_all = body.items.iter().any(|item| matches!(item, Item::All { .. }));
-            let number = number.parse().ok().and_then(|number: usize| number.checked_sub(1)).filter(|_| !has_all);
-            match number.and_then(|number| body.items.get(number)) {
-                Some(Item::Expr { expr, .. }) => Ok(expr),
-                _ => {
-                    let error = QueryError::new("no entry of the select list has this number", place(&source.expr));
-                    Err(error.hint("GROUP BY takes columns, expressions, and numbers of entries of the select list"))
-                }
-            }
+            numbered(body, number).ok_or_else(|| {
+                let error = QueryError::new("no entry of the select list has this number", place(&source.expr));
+                error.hint("GROUP BY takes columns, expressions, and numbers of entries of the select list")
+            })
         }
         ast::Expr::Identifier(name) if !tables.is_empty() && !binder.knows(name) => {
             let called = body.items.iter().find_map(|item| match item {

@@ -17,7 +17,7 @@ mod using;
 pub use aggregates::{AGGREGATES, AggregateArgument, AggregateEntry, AggregateType};
 pub use latest::KeyedState;
 pub use program::{
-    Aggregate, AggregateFunction, Aggregation, AsofJoin, DerivedTime, IntervalJoin, JoinKind, LatestByKey,
+    Aggregate, AggregateFunction, Aggregation, AsofJoin, DerivedTime, FirstRows, IntervalJoin, JoinKind, LatestByKey,
     MAX_ROWS_BEFORE, MAX_STATE_BYTES, MAX_WINDOWS, Operator, OverFunction, OverRows, OverValue, Port, RowFrame,
     RowTime, Stage, StageInput, StatefulProgram, StreamSource, TableLookup, Window,
 };

@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 use crossdock_format::{FieldSpec, FieldType, Format};
 use sqlparser::ast;
 
-use super::group::{self, Grouping};
+use super::group::{self, Grouping, WindowOrder};
 use super::join::{BoundJoin, apart};
 use super::over::{OverCalls, OverStage, columns_over};
 use super::program::{
-    DerivedTime, JoinKind, MAX_STATE_BYTES, Operator, Port, Stage, StageInput, StatefulProgram, StreamSource,
+    DerivedTime, FirstRows, JoinKind, MAX_STATE_BYTES, Operator, Port, RowTime, Stage, StageInput, StatefulProgram,
+    StreamSource,
 };
 use super::read::{Body, Joined, Rows, Tree};
 use super::rows::{self, Flow, Origin, Row};
@@ -23,7 +24,7 @@ use crate::bind::{Binder, Table, as_interval, cast, common_type, interval_text, 
 use crate::error::{Position, QueryError};
 use crate::expr::{Class, Constant, Expr, Node};
 use crate::function::Interval;
-use crate::parse::Condition;
+use crate::parse::{Condition, SortDirection};
 use crate::program::{Output, Program, Projection};
 use crate::view::View;
 
@@ -311,6 +312,9 @@ impl<'q> Planner<'q> {
         if let Some(grouping) = &selected.grouping {
             flow = self.grouped(flow, grouping, (lateness_ns, body.at))?;
         }
+        if let Some(first) = &selected.first {
+            flow = self.first(&flow, first, &selected.columns)?;
+        }
         if let Some(over) = &selected.over {
             flow = self.over(&flow, over, &selected.columns)?;
         }
@@ -474,6 +478,35 @@ impl<'q> Planner<'q> {
         let columns = columns_over(places, passed, &rows);
         let input = StageInput { row, time: None, lateness_ns: 0, derived: None };
         Ok(Flow { columns, ..self.stage(vec![input], Operator::Over(work), rows) })
+    }
+
+    /// ORDER BY … LIMIT of windows: a stage, whose rows have the columns of the groups that the select list reads, the values of ORDER BY, the
+    /// keys of the groups and the window.
+    fn first(&mut self, flow: &Flow, first: &WindowOrder, columns: &[Output]) -> Result<Flow, QueryError> {
+        let mut read = vec![false; flow.columns.len()];
+        columns.iter().for_each(|column| column.expr.mark_fields(&mut read));
+        // The columns of a group's row are its keys, the window's start and end, and the aggregates.
+        read.iter_mut().take(first.keys + 2).for_each(|read| *read = true);
+        let mut row = Row::default();
+        let mut places: Vec<Option<usize>> = Vec::with_capacity(read.len());
+        for (column, read) in flow.columns.iter().zip(read) {
+            let column = column.clone().filter(|_| read);
+            places.push(column.map(|column| row.add_unnamed("column", column, &flow.input)));
+        }
+        let place = |index: usize| places.get(index).copied().flatten().unwrap_or_default();
+        let window = (place(first.keys), place(first.keys + 1));
+        let mut order = Vec::with_capacity(first.order.len() + first.keys);
+        for (expr, direction) in &first.order {
+            order.push((row.add_unnamed("order", flow.placed(expr)?, &flow.input), *direction));
+        }
+        let ascending = SortDirection { descending: false, nulls_first: false };
+        order.extend((0..first.keys).map(|key| (place(key), ascending)));
+        let rows = self.connect(flow, row, Port { stage: self.stages.len(), input: 0 })?;
+        let derived = Some(DerivedTime { of: RowTime::Closed, plus_ns: 0 });
+        let input = StageInput { row: rows.clone(), time: Some(window.1), lateness_ns: 0, derived };
+        let columns = places.into_iter().map(|place| place.map(|place| rows::field(&rows, place))).collect();
+        let operator = Operator::First(FirstRows { order, limit: first.limit, window, size_ns: first.size_ns });
+        Ok(Flow { columns, ..self.stage(vec![input], operator, rows) })
     }
 
     /// GROUP BY: a stage, and HAVING on its rows.

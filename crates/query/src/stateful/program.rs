@@ -5,6 +5,7 @@
 
 use crossdock_format::{FieldType, Format};
 
+use crate::parse::SortDirection;
 use crate::program::Program;
 
 /// The bound of a query's state, in bytes.
@@ -91,6 +92,8 @@ pub enum RowTime {
     Left,
     /// The time of a join's right row.
     Right,
+    /// The end of a window of fixed length: all that end before this bound have left, also the one that ends at the watermark.
+    Closed,
 }
 
 /// A time of a stage's rows, and an interval added to it.
@@ -119,6 +122,8 @@ pub enum Operator {
     Lookup(TableLookup),
     /// The last row by key of one input, and what changes.
     Latest(LatestByKey),
+    /// The first rows of each window of one input, in order.
+    First(FirstRows),
 }
 
 /// GROUP BY. Its rows are: the keys' columns, `window_start` and `window_end` (timestamps, not for [`Window::Running`]), one column
@@ -341,6 +346,20 @@ pub struct LatestByKey {
     pub max_age_ns: Option<u64>,
 }
 
+/// `ORDER BY … LIMIT n` of windows: of the rows of each window the first ones, which leave in order once it is closed. Its rows are those of
+/// its input, whose windows come in order of their ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FirstRows {
+    /// The columns that rows are put in order by. The last ones are the key of the groups, so that no two rows of a window are equal.
+    pub order: Vec<(usize, SortDirection)>,
+    /// How many rows of a window leave at most.
+    pub limit: u32,
+    /// The columns with the start and the end of the window.
+    pub window: (usize, usize),
+    /// The length of a window.
+    pub size_ns: u64,
+}
+
 impl Stage {
     /// The time that a column of its rows has, if the stage knows a bound of it.
     pub(super) fn row_time(&self, column: usize) -> Option<RowTime> {
@@ -359,6 +378,8 @@ impl Stage {
                 (right == column).then_some(RowTime::Right)
             }),
             Operator::Asof(join) if join.waits => is_left(),
+            Operator::First(FirstRows { window: (start, _), .. }) if *start == column => Some(RowTime::WindowStart),
+            Operator::First(FirstRows { window: (_, end), .. }) if *end == column => Some(RowTime::WindowEnd),
             _ => None,
         }
     }

@@ -10,8 +10,9 @@ use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 use super::aggregates::AggregateEntry;
 use super::program::JoinKind;
 use crate::error::{Position, QueryError};
-use crate::parse::{Clause, Condition, Item, Name, NamedWindow, Reader, is_reserved};
+use crate::parse::{Clause, Clauses, Condition, Item, Name, NamedWindow, ReadOrder, Reader, is_reserved};
 use crate::tokens::is_word;
+use crate::top_n;
 
 /// The most queries within each other.
 const MAX_WITHIN: usize = 16;
@@ -36,6 +37,8 @@ pub(crate) struct Body {
     pub(crate) having: Option<Condition>,
     pub(crate) windows: Vec<NamedWindow>,
     pub(crate) lateness: Option<Condition>,
+    /// ORDER BY, and the number of LIMIT.
+    pub(crate) first: Option<(Arc<ReadOrder>, u32)>,
 }
 
 /// A stream or query of FROM.
@@ -108,6 +111,13 @@ impl Reader {
             }
             selects.push(self.body(known, within)?);
         }
+        if selects.len() > 1
+            && let Some((order, _)) = selects.iter().find_map(|select| select.first.as_ref())
+        {
+            let message = "ORDER BY … LIMIT beside UNION ALL is not possible: it is of the windows of one query";
+            return Err(QueryError::new(message, order.at)
+                .hint("put that query in another: … UNION ALL SELECT * FROM (SELECT … ORDER BY … LIMIT n) x"));
+        }
         known.truncate(before);
         Ok(Tree { selects })
     }
@@ -172,7 +182,25 @@ impl Reader {
         let having = self.clause(&["HAVING"])?;
         let windows = self.windows()?;
         let lateness = self.clause(&["LATENESS"])?;
-        Ok(Body { at, is_distinct, items, from, condition, keys, having, windows, lateness })
+        let first = self.first_rows()?;
+        // It may stand behind them as well.
+        let lateness = if lateness.is_some() || first.is_none() { lateness } else { self.clause(&["LATENESS"])? };
+        Ok(Body { at, is_distinct, items, from, condition, keys, having, windows, lateness, first })
+    }
+
+    /// `ORDER BY expression, … LIMIT n`
+    fn first_rows(&mut self) -> Result<Option<(Arc<ReadOrder>, u32)>, QueryError> {
+        let mut clauses = Clauses::default();
+        loop {
+            if self.is_word_at(0, "ORDER") {
+                self.read_order(&mut clauses)?;
+            } else if self.is_word_at(0, "LIMIT") {
+                self.read_limit(&mut clauses)?;
+            } else {
+                top_n::check(&clauses)?;
+                return Ok(clauses.order.zip(clauses.limit));
+            }
+        }
     }
 
     /// An expression behind these words, if they are next.

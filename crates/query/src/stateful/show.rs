@@ -5,7 +5,7 @@ use std::fmt;
 use crossdock_format::Format;
 
 use super::program::{
-    Aggregate, AggregateFunction, Aggregation, AsofJoin, IntervalJoin, JoinKind, LatestByKey, Operator, OverFunction,
+    Aggregate, AggregateFunction, Aggregation, AsofJoin, FirstRows, IntervalJoin, JoinKind, LatestByKey, Operator, OverFunction,
     OverRows, OverValue, Port, RowFrame, Stage, StageInput, StatefulProgram, StreamSource, TableLookup, Window,
 };
 use crate::program::{Program, Projection};
@@ -113,6 +113,18 @@ impl fmt::Display for Work<'_> {
                 f.write_str(if *waits { ", waits for the right stream" } else { ", at once" })
             }
             Operator::Lookup(of) => lookup(f, of, stage),
+            Operator::First(FirstRows { order, limit, .. }) => {
+                write!(f, "the first {limit} rows of each window by ")?;
+                for (index, (column, direction)) in order.iter().enumerate() {
+                    let comma = if index == 0 { "" } else { ", " };
+                    write!(f, "{comma}{}", name(stage.inputs.first(), *column))?;
+                    f.write_str(if direction.descending { " desc" } else { "" })?;
+                    if direction.nulls_first != direction.descending {
+                        f.write_str(if direction.nulls_first { " nulls first" } else { " nulls last" })?;
+                    }
+                }
+                Ok(())
+            }
             Operator::Latest(LatestByKey { keys, max_keys, max_age_ns, .. }) => {
                 f.write_str("the last record by ")?;
                 for (index, key) in keys.iter().enumerate() {
@@ -288,6 +300,7 @@ fn kept(stage: &Stage) -> &'static str {
             "right rows by key, and left rows until the right stream is as far"
         }
         Operator::Latest(_) => "the last record of each key; past a bound the key goes that had none for the longest",
+        Operator::First(_) => "the first rows of the window that closes",
         Operator::Asof(_) => "right rows by key, back to the left stream's watermark",
     }
 }
