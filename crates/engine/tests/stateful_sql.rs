@@ -449,3 +449,180 @@ fn no_window_is_skipped_where_those_of_one_that_closes_are_forgotten() {
     assert_eq!(kept, of("7s|"), "both windows of the rows that are there");
     assert!(kept > 0);
 }
+
+#[test]
+fn the_columns_of_using_are_one_and_come_first() {
+    let streams = [("l", "ts timestamp\nk i64 null\nv i64\n"), ("r", "w i64\nk i64\nts timestamp\n")];
+    for (kind, wanted) in [
+        ("JOIN", vec!["7|1|10|70"]),
+        ("LEFT JOIN", vec!["7|1|10|70", "8|2|20|null", "null|1|30|null"]),
+        ("RIGHT JOIN", vec!["7|1|10|70", "9|3|null|90"]),
+        ("RIGHT OUTER JOIN", vec!["7|1|10|70", "9|3|null|90"]),
+        ("FULL JOIN", vec!["7|1|10|70", "8|2|20|null", "9|3|null|90", "null|1|30|null"]),
+    ] {
+        let sql = format!("SELECT * FROM l {kind} r USING (k, ts)");
+        let mut run = SqlRun::new(&sql, &streams);
+        let names: Vec<&str> = run.output().fields().iter().map(|field| field.name.as_str()).collect();
+        assert_eq!(names, ["k", "ts", "v", "w"], "{sql}");
+        run.feed("l", &["1|null|30", "1|7|10", "2|8|20"]);
+        run.feed("r", &["70|7|1", "90|9|3"]);
+        run.end("l");
+        run.end("r");
+        assert_eq!(run.sorted(), wanted, "{sql}");
+    }
+    let mut run = SqlRun::new("SELECT l.k, r.k, ts, l.*, k + 1 AS next FROM l RIGHT JOIN r USING (ts, k)", &streams);
+    run.feed("r", &["90|9|3"]);
+    run.end("r");
+    run.end("l");
+    assert_eq!(run.rows, ["null|9|3|null|null|null|10"]);
+}
+
+/// A right join is a left one that is written the other way around, also behind other joins and with conditions on one side.
+#[test]
+fn right_joins_are_left_joins_the_other_way_around() {
+    let third = ("t", "ts timestamp\nk i64\nx i64\n");
+    let within = "r.ts BETWEEN l.ts - INTERVAL '3 seconds' AND l.ts + INTERVAL '1 second'";
+    let rows = |kind: usize| match kind {
+        0 => at(&[(1, "1"), (2, "2"), (5, "2"), (9, "4")]),
+        1 => at(&[(1, "1|10"), (3, "2|20"), (4, "2|30"), (9, "3|40")]),
+        _ => at(&[(1, "1|7"), (5, "2|8"), (6, "5|9")]),
+    };
+    for (one, other) in [
+        (format!("l RIGHT JOIN r ON l.k = r.k AND {within}"), format!("r LEFT JOIN l ON l.k = r.k AND {within}")),
+        (
+            format!("l RIGHT JOIN r ON l.k = r.k AND {within} AND l.k < 2 AND r.w < 40"),
+            format!("r LEFT JOIN l ON l.k = r.k AND {within} AND l.k < 2 AND r.w < 40"),
+        ),
+        (
+            format!("l RIGHT JOIN r ON l.k = r.k AND {within} WHERE l.k IS NULL"),
+            format!("r LEFT JOIN l ON l.k = r.k AND {within} WHERE l.k IS NULL"),
+        ),
+        (
+            format!("l JOIN r ON l.k = r.k AND {within} RIGHT JOIN t ON t.k = l.k AND t.ts = l.ts"),
+            format!(
+                "t LEFT JOIN (SELECT l.ts, l.k, r.w FROM l JOIN r ON l.k = r.k AND {within}) l ON t.k = l.k AND t.ts = l.ts"
+            ),
+        ),
+    ] {
+        let of = |from: &str| {
+            let w = if from.contains("(SELECT") { "l.w" } else { "r.w" };
+            let x = if from.contains("t.k") { ", t.x" } else { "" };
+            let mut run = SqlRun::new(&format!("SELECT l.k, {w}{x} FROM {from}"), &[LEFT, RIGHT, third]);
+            for (number, stream) in ["l", "r", "t"].into_iter().enumerate() {
+                run.feed(stream, &rows(number));
+            }
+            ["l", "r", "t"].into_iter().for_each(|stream| run.end(stream));
+            run.sorted()
+        };
+        let found = of(&one);
+        assert!(!found.is_empty(), "{one}");
+        assert_eq!(found, of(&other), "{one}");
+    }
+}
+
+#[test]
+fn lists_have_the_values_in_order_of_time_and_are_bounded() {
+    let streams = [("s", "ts timestamp\nk string\nv i64 null\n")];
+    let sql = "SELECT k, array_agg(v), array_agg(DISTINCT v) AS d, array_agg(v) FILTER (WHERE v > 1) AS f FROM s GROUP BY k, \
+               TUMBLE(ts, INTERVAL '1 day') LATENESS INTERVAL '1 hour'";
+    let mut run = SqlRun::new(sql, &streams);
+    run.feed("s", &["3|a|1", "1|a|2", "1|a|1", "2|a|null", "2|b|null", "9|a|2"]);
+    run.end("s");
+    assert_eq!(
+        run.sorted(),
+        [
+            "a|List([Int(1), Int(2), Int(1), Int(2)])|List([Int(1), Int(2)])|List([Int(2), Int(2)])",
+            "b|List([])|List([])|List([])"
+        ]
+    );
+    assert_eq!(run.handler().state_bytes(), 0);
+    // Texts, hopping windows, whose parts are added up, and the lists of an inner query.
+    let sql = "SELECT x.l, x.n FROM (SELECT array_agg(k) AS l, count(*) AS n, window_end FROM s GROUP BY \
+               HOP(ts, INTERVAL '1 second', INTERVAL '2 seconds')) x";
+    let mut run = SqlRun::new(sql, &streams);
+    run.feed("s", &at(&[(0, "b|1"), (1, "a|1")]));
+    run.end("s");
+    let text = |text: &str| format!("{:?}", crossdock_format::Value::Text(text.as_bytes()));
+    let (a, b) = (text("a"), text("b"));
+    assert_eq!(run.rows, [format!("List([{b}])|1"), format!("List([{b}, {a}])|2"), format!("List([{a}])|1")]);
+    // Too many values, too long a list, a row that has neither.
+    let mut run = SqlRun::new("SELECT array_agg(v), count(*) FROM s GROUP BY TUMBLE(ts, INTERVAL '1 day')", &streams);
+    run.feed("s", &vec!["1|a|7"; 90_000]);
+    assert!(run.handler().state_bytes() < 4 << 20, "{}", run.handler().state_bytes());
+    run.end("s");
+    assert_eq!((run.rows.len(), run.counters().stage_errors), (0, 1));
+}
+
+#[test]
+fn lists_are_made_of_frames_too() {
+    let streams = [("s", "ts timestamp\nk string\nv i64 null\n")];
+    let sql = "SELECT v, array_agg(v) OVER (PARTITION BY k ROWS 1 PRECEDING) AS two, array_agg(k) OVER (PARTITION BY k ROWS UNBOUNDED \
+               PRECEDING) AS keys FROM s";
+    let mut run = SqlRun::new(sql, &streams);
+    run.feed("s", &["1|a|1", "2|a|2", "3|a|3"]);
+    let lists: Vec<String> = run.rows.iter().map(|row| row.split('|').nth(1).unwrap().to_owned()).collect();
+    assert_eq!(lists, ["List([Int(1)])", "List([Int(1), Int(2)])", "List([Int(2), Int(3)])"]);
+}
+
+#[test]
+fn each_window_has_its_own_first_rows_when_it_closes() {
+    let sql = "SELECT k, count(*) AS n FROM s GROUP BY k, TUMBLE(ts, INTERVAL '10 seconds') ORDER BY n DESC LIMIT 2";
+    let mut run = SqlRun::new(sql, &[KEYED]);
+    run.feed("s", &at(&[(0, "c"), (1, "a"), (2, "b"), (3, "b"), (4, "d")]));
+    assert_eq!(run.rows.len(), 0);
+    // The first row behind the window closes it, though it is at its very end; equal counts go by the key.
+    run.feed("s", &at(&[(10, "z")]));
+    assert_eq!(run.rows, ["b|2", "a|1"]);
+    run.feed("s", &at(&[(11, "y"), (12, "y"), (35, "x")]));
+    assert_eq!(run.rows[2..], ["y|2", "z|1"]);
+    run.end("s");
+    assert_eq!(run.rows[4..], ["x|1"]);
+    assert_eq!(run.handler().state_bytes(), 0);
+    // HAVING comes first, and columns that are not in the list may put in order.
+    let sql = "SELECT k FROM s GROUP BY k, HOP(ts, INTERVAL '5 seconds', INTERVAL '10 seconds') HAVING count(*) < 3 \
+               ORDER BY max(ts), 1 DESC LIMIT 1 LATENESS INTERVAL '2 seconds'";
+    let mut run = SqlRun::new(sql, &[KEYED]);
+    run.feed("s", &at(&[(0, "c"), (1, "a"), (1, "b"), (2, "c"), (3, "c")]));
+    run.end("s");
+    assert_eq!(run.rows, ["b", "b"]);
+}
+
+/// Also within another query, whose windows go by the times of those.
+#[test]
+fn the_first_rows_of_windows_come_in_order_of_their_ends() {
+    let sql = "SELECT window_end, count(*), max(x.n) FROM (SELECT k, window_start AS at, count(*) AS n FROM s GROUP BY k, \
+               TUMBLE(ts, INTERVAL '1 second') ORDER BY n DESC, k LIMIT 1) x GROUP BY TUMBLE(x.at, INTERVAL '10 seconds')";
+    let mut run = SqlRun::new(sql, &[KEYED]);
+    let rows: Vec<(i64, &str)> = (0..25).flat_map(|second| [(second, "a"), (second, "b"), (second, "a")]).collect();
+    run.feed("s", &at(&rows));
+    run.end("s");
+    assert_eq!(seconds(&run.rows), ["10s|10|2", "20s|10|2", "30s|5|2"]);
+    assert_eq!(run.counters().late, 0);
+    // Windows of arrival close by the clock.
+    let sql = "SELECT k, count(*) AS n FROM s GROUP BY k, TUMBLE(INTERVAL '1 second') ORDER BY n DESC LIMIT 1";
+    let mut run = SqlRun::new(sql, &[KEYED]);
+    run.advance(5_000_000_000);
+    run.feed("s", &["0|a", "0|b", "0|b"]);
+    assert_eq!(run.rows.len(), 0);
+    run.advance(6_000_000_000);
+    assert_eq!(run.rows, ["b|2"]);
+}
+
+#[test]
+fn orders_of_windows_are_refused_where_they_have_no_meaning() {
+    let window = "TUMBLE(ts, INTERVAL '1 second')";
+    for (sql, wanted) in [
+        ("SELECT k, count(*) FROM s GROUP BY k ORDER BY 2 LIMIT 3".to_owned(), "the query has none"),
+        (
+            "SELECT k FROM s GROUP BY k, SESSION(ts, INTERVAL '1 second') ORDER BY 1 LIMIT 3".to_owned(),
+            "windows of fixed length",
+        ),
+        (format!("SELECT k FROM s GROUP BY k, {window} ORDER BY ts LIMIT 3"), "neither a key of GROUP BY"),
+        (format!("SELECT k, array_agg(k) AS l FROM s GROUP BY k, {window} ORDER BY l LIMIT 3"), "ORDER BY has a list"),
+        (format!("SELECT k FROM s GROUP BY k, {window} ORDER BY 2 LIMIT 3"), "ORDER BY 2 is no place"),
+        (format!("SELECT k FROM s GROUP BY k, {window} ORDER BY 'x' LIMIT 3"), "ORDER BY has a constant"),
+    ] {
+        let error = planned(&sql, &[KEYED]).unwrap_err();
+        assert!(error.contains(wanted) && error.contains("line 1, column"), "{sql}: {error}");
+    }
+}

@@ -52,7 +52,7 @@ enum How {
 /// A query of this kind.
 #[derive(Clone, Debug)]
 pub(crate) struct JoinSpec {
-    /// Empty, `LEFT ` or `FULL `.
+    /// Empty, `LEFT `, `RIGHT ` or `FULL `.
     kind: &'static str,
     how: How,
     keys: Vec<&'static str>,
@@ -63,6 +63,8 @@ pub(crate) struct JoinSpec {
     /// The rows are grouped by windows of this time and length, in seconds.
     window: Option<(&'static str, i64)>,
     third: Option<ThirdJoin>,
+    /// The column that is equal beside the times, which are too: `USING (k, ts)`.
+    using: Option<&'static str>,
 }
 
 /// A second join behind the first one: with the rows of `q` again, as `r`, whose times less those of `s` are within these seconds.
@@ -105,7 +107,8 @@ impl JoinSpec {
                 _ => How::Within { low: (low, random.bool()), high: (high, random.bool()) },
             }
         };
-        let kind = if is_asof { ["", "LEFT "][random.usize(0..2)] } else { ["", "LEFT ", "FULL "][random.usize(0..3)] };
+        let kinds: &[&str] = if is_asof { &["", "LEFT "] } else { &["", "LEFT ", "RIGHT ", "FULL "] };
+        let kind = one(kinds, random);
         let mut keys = vec![one(KEYS, random)];
         match random.u8(0..4) {
             0 if !is_asof => keys.clear(),
@@ -136,22 +139,40 @@ impl JoinSpec {
             let kind = ["", "LEFT "][random.usize(0..2)];
             ThirdJoin { kind, column: ["k", "j"][random.usize(0..2)], low, high: low + random.i64(0..5) }
         });
-        JoinSpec { kind, how, keys, outputs, condition, filter, lateness_s, window, third }
+        let spec = JoinSpec { kind, how, keys, outputs, condition, filter, lateness_s, window, third, using: None };
+        if !is_asof && random.u8(0..6) == 0 { spec.with_using(["k", "j"][random.usize(0..2)]) } else { spec }
+    }
+
+    /// The same with `USING (column, ts)`.
+    fn with_using(self, column: &'static str) -> JoinSpec {
+        let key = if column == "k" { "s.k = q.k" } else { "s.j = q.j" };
+        let how = How::Within { low: (0, true), high: (0, true) };
+        JoinSpec { using: Some(column), keys: vec![key], how, condition: None, third: None, ..self }
+    }
+
+    /// The column of USING as DuckDB's query, which has none, can name it.
+    fn merged(&self, column: &str) -> String {
+        match self.kind {
+            "RIGHT " => format!("q.{column}"),
+            "FULL " => format!("coalesce(s.{column}, q.{column})"),
+            _ => format!("s.{column}"),
+        }
     }
 
     pub(crate) fn texts(&self) -> Texts {
         let columns = match self.window {
             Some(_) => 1 + AGGREGATES.split(", ").count(),
-            None => self.outputs.len() + 2 + usize::from(self.third.is_some()),
+            None => self.outputs.len() + 2 + usize::from(self.third.is_some()) + usize::from(self.using.is_some()),
         };
         let rules = vec![Rule::Exact; columns];
         Texts { ours: self.ours(), theirs: self.theirs(), rules, last_of: 0 }
     }
 
-    fn select(&self) -> String {
+    fn select(&self, using: &str) -> String {
         let outputs: String = self.outputs.iter().map(|output| format!(", {output}")).collect();
         let third = if self.third.is_some() { ", r.id" } else { "" };
-        format!("SELECT s.id, q.id{outputs}{third} FROM")
+        let using = if using.is_empty() { String::new() } else { format!(", {using}") };
+        format!("SELECT s.id, q.id{outputs}{third}{using} FROM")
     }
 
     fn filter(&self) -> String {
@@ -161,7 +182,7 @@ impl JoinSpec {
     /// Our list, and what follows on the join.
     fn our_ends(&self) -> (String, String) {
         match self.window {
-            None => (self.select(), self.filter()),
+            None => (self.select(self.using.unwrap_or_default()), self.filter()),
             Some((time, size)) => (
                 format!("SELECT window_start, {AGGREGATES} FROM"),
                 format!("{} GROUP BY TUMBLE({time}, INTERVAL '{size} seconds')", self.filter()),
@@ -171,7 +192,8 @@ impl JoinSpec {
 
     /// The same of DuckDB. A row without the window's time, which a row without a partner may be, belongs to no window.
     fn their_ends(&self) -> (String, String) {
-        let Some((time, size)) = self.window else { return (self.select(), self.filter()) };
+        let using = self.using.map_or(String::new(), |column| self.merged(column));
+        let Some((time, size)) = self.window else { return (self.select(&using), self.filter()) };
         let step = size * SECOND;
         let start = format!("floor_to({}, {step}::HUGEINT)", time.replace(".ts", ".tm"));
         let (least, most) = (i64::MIN, i64::MAX);
@@ -207,7 +229,11 @@ impl JoinSpec {
             let within = format!("r.ts BETWEEN {} AND {}", at(low), at(high));
             tail = format!(" {kind}JOIN q r ON s.{column} = r.{column} AND {within}{tail}");
         }
-        format!("{select} s {word}{}JOIN q ON {}{tail}{}", self.kind, on.join(" AND "), lateness(self.lateness_s))
+        let on = match self.using {
+            Some(column) => format!("USING ({column}, ts)"),
+            None => format!("ON {}", on.join(" AND ")),
+        };
+        format!("{select} s {word}{}JOIN q {on}{tail}{}", self.kind, lateness(self.lateness_s))
     }
 
     fn theirs(&self) -> String {
@@ -259,7 +285,7 @@ impl JoinSpec {
     /// That the keys of a stream are not null, where a row without a partner is of no use: such a row does not come to the step, and its time
     /// not to the watermark.
     fn keys_there(&self, stream: &str) -> Vec<String> {
-        if self.kind == "FULL " || (self.kind == "LEFT " && stream == "s") {
+        if matches!((self.kind, stream), ("FULL ", _) | ("LEFT ", "s") | ("RIGHT ", "q")) {
             return Vec::new();
         }
         let column = |key: &&str| {
@@ -294,7 +320,9 @@ impl JoinSpec {
         if self.condition.is_some() {
             add(&|less| less.condition = None);
         }
-        if self.keys.len() > 1 || matches!(self.how, How::Within { .. }) {
+        if self.using.is_some() {
+            add(&|less| less.using = None);
+        } else if self.keys.len() > 1 || matches!(self.how, How::Within { .. }) {
             (0..self.keys.len()).for_each(|place| add(&|less| _ = less.keys.remove(place)));
         }
         (0..self.outputs.len()).for_each(|place| add(&|less| _ = less.outputs.remove(place)));

@@ -122,6 +122,17 @@ pub(crate) const FILTERS: &[&str] = &[
 const HAVINGS: &[&str] =
     &["count(*) > 1", "min(v) IS NOT NULL", "max(t) >= 'b'", "count(DISTINCT k) < 2", "bool_or(b)", "sum(y) > 0"];
 
+/// The values that the first rows of a window are chosen by, written alike in both dialects.
+const ORDERS: &[&str] = &["count(*)", "max(t)", "min(v)", "max(x)", "min(d)", "count(DISTINCT v)", "max(ts)"];
+
+/// The first rows of each window.
+#[derive(Clone, Copy, Debug)]
+struct FirstSpec {
+    order: &'static str,
+    direction: &'static str,
+    limit: usize,
+}
+
 /// The windows, in seconds.
 #[derive(Clone, Copy, Debug)]
 enum WindowKind {
@@ -151,6 +162,8 @@ pub(crate) struct WindowSpec {
     filter: Option<&'static str>,
     having: Option<&'static str>,
     lateness_s: i64,
+    /// Only of windows of fixed length.
+    first: Option<FirstSpec>,
 }
 
 impl WindowSpec {
@@ -188,9 +201,15 @@ impl WindowSpec {
             aggregates.extend(more);
             keys.truncate(1);
             keys.extend(keys.is_empty().then_some("k"));
-            return WindowSpec { window, keys, aggregates, filter, having: None, lateness_s: 0 };
+            return WindowSpec { window, keys, aggregates, filter, having: None, lateness_s: 0, first: None };
         }
-        WindowSpec { window, keys, aggregates, filter, having, lateness_s }
+        let is_fixed = !matches!(window, WindowKind::Session { .. });
+        let first = (is_fixed && random.u8(0..3) == 0).then(|| FirstSpec {
+            order: one(ORDERS, random),
+            direction: ["", " DESC", " NULLS FIRST", " DESC NULLS LAST"][random.usize(0..4)],
+            limit: random.usize(1..4),
+        });
+        WindowSpec { window, keys, aggregates, filter, having, lateness_s, first }
     }
 
     pub(crate) fn texts(&self) -> Texts {
@@ -217,8 +236,11 @@ impl WindowSpec {
                 return format!("SELECT {keys}{} FROM s{filter} GROUP BY {group}", aggregates.join(", "));
             }
         };
+        let first = self.first.map_or(String::new(), |FirstSpec { order, direction, limit }| {
+            format!(" ORDER BY {order}{direction} LIMIT {limit}")
+        });
         format!(
-            "SELECT {keys}window_start, window_end, {} FROM s{filter} GROUP BY {keys}{window}{having}{}",
+            "SELECT {keys}window_start, window_end, {} FROM s{filter} GROUP BY {keys}{window}{having}{}{first}",
             aggregates.join(", "),
             lateness(self.lateness_s),
         )
@@ -256,8 +278,14 @@ impl WindowSpec {
             format!("({sum} IS NULL OR {sum} BETWEEN {} AND {})", i64::MIN, i64::MAX)
         }));
         let having = if having.is_empty() { String::new() } else { format!(" HAVING {}", having.join(" AND ")) };
+        // Without a word on nulls they are greater than all values here, and at the end in DuckDB.
+        let first = self.first.map_or(String::new(), |FirstSpec { order, direction, limit }| {
+            let nulls = if direction == " DESC" { " NULLS FIRST" } else { "" };
+            let keys = named(", key# NULLS LAST");
+            format!(" QUALIFY row_number() OVER (PARTITION BY {group} ORDER BY {order}{direction}{nulls}{keys}) <= {limit}")
+        });
         format!(
-            "WITH r AS (SELECT *{} FROM {}), {rows} SELECT {}{start}, {end}, {} FROM w GROUP BY {}{group}{having}",
+            "WITH r AS (SELECT *{} FROM {}), {rows} SELECT {}{start}, {end}, {} FROM w GROUP BY {}{group}{having}{first}",
             named(", @ AS key#"),
             with_marks("s", self.filter, self.lateness_s),
             named("key#, "),
@@ -303,6 +331,9 @@ impl WindowSpec {
         }
         if self.having.is_some() {
             add(&|less| less.having = None);
+        }
+        if self.first.is_some() {
+            add(&|less| less.first = None);
         }
         let least = usize::from(matches!(self.window, WindowKind::Running));
         (least..self.keys.len()).for_each(|place| add(&|less| _ = less.keys.remove(place)));
