@@ -40,6 +40,7 @@ pub struct PublisherBuilder {
     settings: Settings,
     stream: Option<String>,
     format: Option<Result<Format, TypedError>>,
+    key: Vec<String>,
     linger: Duration,
     class: DeliveryClass,
     await_subscribers: Option<AwaitSubscribers>,
@@ -66,6 +67,16 @@ impl PublisherBuilder {
     #[must_use]
     pub fn typed<T: Deserialize<'static>>(mut self) -> Self {
         self.format = Some(Format::of::<T>());
+        self
+    }
+
+    /// Declares the key of the stream: these columns, whose last record the daemon keeps from the first one on, for queries with
+    /// `SNAPSHOT`. The key then stands as one that `crossdock streams set` declares, also without this publisher.
+    ///
+    /// The publisher does not connect if the stream has another key, or if the access rules do not let it declare one.
+    #[must_use]
+    pub fn key<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
+        self.key = columns.into_iter().map(Into::into).collect();
         self
     }
 
@@ -131,6 +142,7 @@ impl PublisherBuilder {
                 format: format.describe(),
                 // Datagrams are not sent again, so none is taken twice.
                 publication: (self.class == DeliveryClass::Reliable).then_some(Publication { publisher, first: 0 }),
+                key: self.key,
             };
             inner.link.open_with(announce.clone(), announce);
             inner.link.published = Some(format.clone());
@@ -193,6 +205,7 @@ impl Publisher {
             settings: Settings::new(addr),
             stream: None,
             format: None,
+            key: Vec::new(),
             linger: Duration::from_millis(1),
             class: DeliveryClass::Reliable,
             await_subscribers: None,

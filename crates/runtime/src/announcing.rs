@@ -33,6 +33,8 @@ pub(crate) struct Announcement {
     pub(crate) format: String,
     /// Whose records they are.
     pub(crate) publication: Option<Publication>,
+    /// The columns of the key that it declares; none: it declares none.
+    pub(crate) key: Vec<String>,
 }
 
 /// A publication of a session that is new to it.
@@ -317,7 +319,7 @@ impl Context {
         };
         self.ask_catalog(request, move |context, published| match published {
             Ok((number, resumed)) => context.when_known(number as usize, vec![format.id()], move |context| {
-                context.lead_announced(pending, announcement, (format, taken.or(resumed)), number as usize);
+                context.declare_key(pending, announcement, (format, taken.or(resumed)), number as usize);
             }),
             Err(refusal) => context.answer(&pending, Err(refusal)),
         });
@@ -331,7 +333,7 @@ impl Context {
     }
 
     /// Leads what the session is going to publish to all that take it.
-    fn lead_announced(
+    pub(crate) fn lead_announced(
         &mut self,
         pending: Pending,
         announcement: Announcement,
@@ -340,12 +342,20 @@ impl Context {
     ) {
         self.when_published(stream, vec![format.clone()], move |context, led| match led {
             Ok(()) => context.finish_announcing(&pending, &announcement, (format, taken), stream),
-            Err(refusal) => {
-                context.streams.end_format(stream, format.id());
-                context.streams.end_publishing(stream);
-                context.answer(&pending, Err(refusal));
-            }
+            Err(refusal) => context.refuse_announced(&pending, (stream, format.id()), refusal),
         });
+    }
+
+    /// A stream in the catalog is not published after all.
+    pub(crate) fn refuse_announced(
+        &mut self,
+        pending: &Pending,
+        (stream, format): (usize, FormatId),
+        refusal: Refusal,
+    ) {
+        self.streams.end_format(stream, format);
+        self.streams.end_publishing(stream);
+        self.answer(pending, Err(refusal));
     }
 
     /// The catalog has a session as a publisher of a stream, and the stream has the format here.

@@ -1,11 +1,64 @@
-//! Requests of the rest of the daemon about the states of streams.
+//! Declarations of streams' states: by requests of the rest of the daemon, and by publishers.
 
+use crate::access::denied;
+use crate::announcing::Announcement;
+use crate::context::Context;
 use crate::handle::ContextHandle;
-use crate::managers::request::ChangeRequest;
+use crate::managers::request::{ChangeRequest, ControlRequest, KeyDeclaration};
 use crate::managers::spec::HandlerSpec;
 use crate::managers::state_spec::{StateSpec, WITHOUT, no_state, state_name};
-use crate::refusal::Stopped;
+use crate::pending::Pending;
+use crate::publications::Taken;
+use crate::refusal::{Stopped, refuse};
+use crossdock_format::Format;
 use crossdock_query::{QueryError, Select, Snapshot};
+use crossdock_transport::control::{Refusal, RefusalCode};
+
+impl Context {
+    /// Has the managers declare the key that an announcement names, before its first record, and goes on with it then. A key that the stream
+    /// has already takes no right.
+    pub(crate) fn declare_key(
+        &mut self,
+        pending: Pending,
+        announcement: Announcement,
+        taken: (Format, Option<Taken>),
+        stream: usize,
+    ) {
+        let name = self.streams.get(stream).map(|stream| stream.name().to_owned());
+        let (Some(name), false) = (name, announcement.key.is_empty()) else {
+            return self.lead_announced(pending, announcement, taken, stream);
+        };
+        let published = (stream, taken.0.id());
+        let state = StateSpec { key: announcement.key.clone(), ..StateSpec::default() };
+        let is_there = self.streams.snapshot().find(&state_name(&name)).is_some();
+        let admitted = if is_there { Ok(()) } else { self.admit_state(&pending, &name, state) };
+        if let Err(refusal) = admitted {
+            return self.refuse_announced(&pending, published, refusal);
+        }
+        let (own, inbox, key) = (pending.clone(), self.inbox.own().clone(), announcement.key.clone());
+        let then = Box::new(move |declared: Result<(), String>| {
+            // The context may have stopped.
+            let _ = inbox.post(move |context| match declared {
+                Ok(()) => context.lead_announced(pending, announcement, taken, stream),
+                Err(why) => context.refuse_announced(&pending, published, refuse(RefusalCode::State, why)),
+            });
+        });
+        let declaration = KeyDeclaration { stream: name, key, may_declare: !is_there, then };
+        let sent = self.to_managers.send(ControlRequest::DeclareKey(Box::new(declaration)));
+        sent.unwrap_or_else(|why| {
+            self.refuse_announced(&own, published, refuse(RefusalCode::Limit, why.to_string()));
+        });
+    }
+
+    /// Checks that a publisher may declare the state of its stream: that takes what `crossdock streams set` does.
+    fn admit_state(&self, pending: &Pending, stream: &str, state: StateSpec) -> Result<(), Refusal> {
+        state.check().map_err(|why| refuse(RefusalCode::State, why))?;
+        // One that has gone is found to be so later.
+        let Some(key) = self.net.still_there(pending.peer()) else { return Ok(()) };
+        let change = ChangeRequest::Deploy(HandlerSpec::of_state(stream, state));
+        self.access.admit_change(&self.caller(key), (&change, None), self.streams.snapshot()).map_err(denied)
+    }
+}
 
 impl ContextHandle {
     /// The change that declares this state of a stream, whether it has one or not, or withdraws it.

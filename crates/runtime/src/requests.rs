@@ -24,8 +24,8 @@ impl Context {
             return self.refuse_request(key, &request, refusal);
         }
         let (id, outcome) = match request {
-            Request::Announce { id, stream: number, name, format, publication } => {
-                return self.announce(key, Announcement { id, number, name, format, publication });
+            Request::Announce { id, stream: number, name, format, publication, key: declared } => {
+                return self.announce(key, Announcement { id, number, name, format, publication, key: declared });
             }
             Request::Subscribe {
                 id,

@@ -35,6 +35,9 @@ pub enum Request {
         /// Whose records they are, so that none that comes again after a lost session is taken twice; absent: each is taken.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         publication: Option<Publication>,
+        /// The columns of the stream's key, whose last record the daemon is to keep from the first one on; absent: none is declared.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        key: Vec<String>,
     },
     /// Asks for the records that a query selects.
     Subscribe {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use crossdock_format::csv::CsvOptions;
 use crossdock_format::encoding::{Encoding, EncodingOptions, Framing, Loss, SchemaNotation};
@@ -60,6 +60,10 @@ pub(crate) struct Publish {
     pub(crate) null_words: Option<Vec<String>>,
     #[command(flatten)]
     pub(crate) csv: CsvCoding,
+    /// Columns of the stream's key, with commas in between: the daemon keeps the last record of each key for queries with SNAPSHOT,
+    /// as after `crossdock streams set`. A stream that has another key refuses the publisher
+    #[arg(long, value_name = "COLUMN,…", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) key: Vec<String>,
     /// Longest time that a record waits for other records to share its packet
     #[arg(long, value_name = "DURATION", default_value = "1ms", value_parser = parse_duration)]
     pub(crate) linger: Duration,

@@ -145,7 +145,7 @@ impl Access {
     ///
     /// # Errors
     /// It is refused.
-    fn admit_change(
+    pub(crate) fn admit_change(
         &self,
         caller: &Caller,
         (change, deployed): (&ChangeRequest, Option<&HandlerSpec>),

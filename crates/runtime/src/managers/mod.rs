@@ -43,7 +43,7 @@ use crate::managers::events::{About, Events};
 use crate::managers::keep::Kept;
 use crate::managers::measure::{CostModel, Measurements, Outcomes};
 use crate::managers::monitor::Monitor;
-use crate::managers::request::{ChangeRequest, Connection, ControlRequest, Flow, RequestQueue};
+use crate::managers::request::{ChangeRequest, Connection, ControlRequest, Flow, KeyDeclared, RequestQueue};
 use crate::managers::spec::HandlerSpec;
 use crate::managers::view::Views;
 use crate::managers::watch::Watch;
@@ -393,6 +393,7 @@ struct Unconfirmed {
 enum Caller {
     Change { info: AppliedInfo, to: oneshot::Sender<Result<AppliedInfo, PlanInfo>> },
     Connection(Connection),
+    Key(KeyDeclared),
 }
 
 /// The continuation once a change of the graph is complete.

@@ -70,6 +70,8 @@ pub(crate) enum ControlRequest {
     PlaceQuery(Box<Query>),
     /// From the context: a subscription is to read the state of a stream.
     ReadState(Box<StateRead>),
+    /// From an I/O context: a publisher declares the key of its stream.
+    DeclareKey(Box<KeyDeclaration>),
     /// From the context: a subscription that reads the state which this handler keeps is in its place.
     WalkState {
         handler: String,
@@ -113,6 +115,21 @@ pub(crate) enum ControlRequest {
 /// The continuation of a query that is to run elsewhere: a query that takes all of its handler's stream and the use of that
 /// handler, or the reason why there is no handler.
 pub(crate) type Placed = Box<dyn FnOnce(Result<(Select, Elsewhere), String>) + Send>;
+
+/// A key that a publisher declares for its stream.
+pub(crate) struct KeyDeclaration {
+    /// The stream, in the spelling of the catalog.
+    pub(crate) stream: String,
+    /// The columns of the key.
+    pub(crate) key: Vec<String>,
+    /// Whether it was found to be allowed to declare a new one; else the stream had a key.
+    pub(crate) may_declare: bool,
+    /// Called on the managers' thread once the stream has this key, or with why it does not get it.
+    pub(crate) then: KeyDeclared,
+}
+
+/// The continuation of a publisher's announcement whose key is declared.
+pub(crate) type KeyDeclared = Box<dyn FnOnce(Result<(), String>) + Send>;
 
 /// A subscription that is to read the state of a stream.
 pub(crate) struct StateRead {

@@ -3,15 +3,19 @@
 
 use crate::elsewhere::Elsewhere;
 use crate::graph::node::StateLoss;
-use crate::managers::Managers;
+use crate::managers::change::{Applied, NotMade};
 use crate::managers::deployed::{Decided, Status};
-use crate::managers::request::{ControlRequest, StateRead};
+use crate::managers::events::About;
+use crate::managers::request::{ChangeRequest, ControlRequest, KeyDeclaration, StateRead};
 use crate::managers::spec::HandlerSpec;
 use crate::managers::state_spec::{StateSpec, no_state, state_name};
+use crate::managers::waiting::Answered;
+use crate::managers::{Caller, Managers};
 use crossdock_engine::StateOrder;
 use crossdock_query::MAX_STATE_BYTES;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// The subscriptions that take a state.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,6 +54,48 @@ impl Managers {
             }
         };
         then(made);
+    }
+
+    /// A publisher declares the key of its stream. The first one stands, whoever declared it, until it is taken back.
+    pub(super) fn declare_key(&mut self, declaration: Box<KeyDeclaration>, since: Instant) -> Answered {
+        let KeyDeclaration { stream, key, may_declare, .. } = &*declaration;
+        let (name, is_alike) = (state_name(stream), |(one, other): (&String, &String)| one.eq_ignore_ascii_case(other));
+        let made = match self.handlers.get(&name).and_then(|there| there.spec.state.as_ref()) {
+            Some(state) if state.key.len() == key.len() && state.key.iter().zip(key).all(is_alike) => Ok(None),
+            Some(state) => Err(format!(
+                "stream `{stream}` has the key ({}), and its publisher declares ({}): publish without a key or with that one; \
+                 `crossdock streams set` changes it",
+                state.key.join(", "),
+                key.join(", ")
+            )),
+            None if !may_declare => Err(format!("the key of stream `{stream}` was taken back just now: publish it again")),
+            None => {
+                let state = StateSpec { key: key.clone(), ..StateSpec::default() };
+                let change = ChangeRequest::Deploy(HandlerSpec::of_state(stream, state));
+                match self.make_asked(&change, false, since) {
+                    Err(NotMade::Unmeasured) => return Answered::Unmeasured(ControlRequest::DeclareKey(declaration)),
+                    Err(NotMade::Hindered { at, plan }) => {
+                        return Answered::Hindered { at, plan, request: ControlRequest::DeclareKey(declaration) };
+                    }
+                    Err(NotMade::Refused(plan)) => Err(plan.refusals.join("; ")),
+                    Ok(applied) => Ok(Some(applied)),
+                }
+            }
+        };
+        if let Err(why) = &made {
+            self.events.note("refused", About { handler: Some(&name), context: None }, why.clone());
+        }
+        self.report_room(false);
+        self.publish_changed();
+        let KeyDeclaration { then, .. } = *declaration;
+        match made {
+            // Its first record is to be kept.
+            Ok(Some(Applied { change, orders, .. })) if change.is_some() || !orders.is_empty() => {
+                self.confirm_later(change, orders, Caller::Key(then));
+            }
+            made => then(made.map(drop)),
+        }
+        Answered::Now
     }
 
     /// Takes room for the rows that a subscription keeps in order, these bytes at most.

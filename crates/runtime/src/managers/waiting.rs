@@ -54,8 +54,8 @@ impl Managers {
             }
             Answered::Hindered { at, plan, request } => {
                 let hindered = hindered.unwrap_or_else(Instant::now);
-                use ControlRequest::{Change, Connect, PlaceQuery};
-                let is_callers = matches!(request, Change { .. } | Connect(_) | PlaceQuery(_));
+                use ControlRequest::{Change, Connect, DeclareKey, PlaceQuery};
+                let is_callers = matches!(request, Change { .. } | Connect(_) | DeclareKey(_) | PlaceQuery(_));
                 let is_lost = is_callers && self.watch.lost(at).is_some();
                 match !is_lost && hindered.elapsed() < self.watch.patience() {
                     // The facts of the streams are asked for again then.
@@ -115,6 +115,7 @@ impl Managers {
             }
             ControlRequest::PlaceQuery(query) => return self.place_query(query),
             ControlRequest::ReadState(read) => self.read_state(*read),
+            ControlRequest::DeclareKey(declaration) => return self.declare_key(declaration, since),
             ControlRequest::WalkState { handler, key } => self.walk_state(&handler, &key),
             ControlRequest::Connect(connection) => {
                 if let Some((at, connection)) = self.connect(*connection) {
@@ -158,6 +159,7 @@ impl Managers {
         match request {
             ControlRequest::Change { to, .. } => drop(to.send(Err(self.refuse_hindered(at, plan)))),
             ControlRequest::PlaceQuery(query) => (query.then)(Err(self.note_unanswered(at))),
+            ControlRequest::DeclareKey(declaration) => (declaration.then)(Err(self.note_unanswered(at))),
             ControlRequest::Connect(connection) => (connection.then)(Err(self.note_unanswered(at))),
             // A handler of subscriptions that have gone is tried again.
             _ => drop(self.note_unanswered(at)),
@@ -244,14 +246,15 @@ impl Managers {
             }
             (Caller::Connection(connection), Ok(())) => self.answer_connection(connection),
             (Caller::Connection(connection), Err(why)) => (connection.then)(Err(why)),
+            (Caller::Key(then), outcome) => then(outcome),
         }
     }
 
     /// Has handlers measured for a request, which is answered then.
     fn measure_for(&mut self, asked: Asked, outcomes: Outcomes, left: Measurements) {
         let is_callers = |request: &ControlRequest| {
-            use ControlRequest::{Change, PlaceQuery, Plan};
-            matches!(request, Change { .. } | Plan { .. } | PlaceQuery(_))
+            use ControlRequest::{Change, DeclareKey, PlaceQuery, Plan};
+            matches!(request, Change { .. } | DeclareKey(_) | Plan { .. } | PlaceQuery(_))
         };
         if is_callers(&asked.request) && self.measuring.requests.len() >= MAX_MEASURING {
             return self.refuse_unmeasured(asked.request);
@@ -308,6 +311,7 @@ impl Managers {
             ControlRequest::Change { to, .. } => drop(to.send(Err(plan()))),
             ControlRequest::Plan { to, .. } => drop(to.send(plan())),
             ControlRequest::PlaceQuery(query) => (query.then)(Err(why)),
+            ControlRequest::DeclareKey(declaration) => (declaration.then)(Err(why)),
             _ => debug_assert!(false, "only callers' requests are refused"),
         }
     }

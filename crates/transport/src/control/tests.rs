@@ -4,12 +4,19 @@ use super::*;
 
 #[test]
 fn messages_come_back_and_unknown_keys_are_ignored() {
-    let announce =
-        |publication| Request::Announce { id: 1, stream: 2, name: "A".into(), format: "…".into(), publication };
+    let announce_with = |publication, key| Request::Announce {
+        id: 1,
+        stream: 2,
+        name: "A".into(),
+        format: "…".into(),
+        publication,
+        key,
+    };
+    let announce = |publication| announce_with(publication, Vec::new());
     let publication = Publication { publisher: PublisherId(u128::MAX / 3), first: 4 };
     let publisher = PublisherPosition { publisher: PublisherId(7), began: 3, position: u64::MAX, ended: true };
     let position = Position { epoch: u64::MAX, passed: 9, left_out: Some(4), publishers: vec![publisher], unlisted: 1 };
-    let messages: [ControlMessage; 13] = [
+    let messages: [ControlMessage; 14] = [
         Notice::Position { subscription: 3, position: position.clone() }.into(),
         Reply::Subscribed {
             id: 1,
@@ -24,6 +31,7 @@ fn messages_come_back_and_unknown_keys_are_ignored() {
         Request::ReportMissed { subscription: 3, records: 17 }.into(),
         announce(None).into(),
         announce(Some(publication)).into(),
+        announce_with(None, vec!["flight".into(), "day".into()]).into(),
         Reply::Announced { id: 1, most_record_bytes: 9, taken: Some(1 << 40), subscriptions: Some(2) }.into(),
         Reply::Announced { id: 1, most_record_bytes: 9, taken: None, subscriptions: None }.into(),
         Request::ReportMalformed { subscription: 3 }.into(),

@@ -65,3 +65,19 @@ fn a_snapshot_and_its_changes_are_of_what_the_subscriber_may_see() {
     assert!(found == wanted || found == wanted[2..], "{found:#?}");
     context.stop().unwrap();
 }
+
+/// To declare a key takes what `crossdock streams set` does: the right to publish alone is not enough. One that is there takes none.
+#[test]
+fn a_publisher_declares_a_key_by_the_right_to_deploy_its_state() {
+    let (context, addr) = start(vec![admin(), desk(&["A", "B"], &[])]);
+    let keyed = |key: u8, stream: &str| {
+        let builder = Publisher::builder(&addr).transport(Transport::Udp).keys(private(key), private(DAEMON).public());
+        builder.stream(stream).format(&flights()).key(["carrier"]).connect()
+    };
+    let why = keyed(DESK, "A").unwrap_err().to_string();
+    assert!(why.contains("state of A"), "{why}");
+    keyed(ADMIN, "A").unwrap().finish().unwrap();
+    keyed(DESK, "A").unwrap().finish().unwrap();
+    publisher(&addr, DESK, "B", &flights()).unwrap().finish().unwrap();
+    context.stop().unwrap();
+}

@@ -427,3 +427,58 @@ fn an_error_says_where_and_what_would_be_accepted() {
     assert!(key.refusals[0].contains("column `group`") && key.refusals[0].contains("number, grp"), "{key:?}");
     context.stop().unwrap();
 }
+
+/// All records of a publisher that declares the key go into the state, from the first one on.
+#[test]
+fn a_key_that_a_publisher_declares_is_that_of_its_first_record() {
+    for way in TRANSPORTS {
+        let (context, addr) = start(|_| {});
+        let publisher = |key: &[&str]| {
+            let builder = Publisher::builder(&addr).transport(way).stream("N").format(&numbers());
+            builder.key(key.iter().copied()).connect()
+        };
+        let mut first = publisher(&["grp"]).unwrap();
+        publish(&mut first, 0, 15);
+        // The first key stands, whatever others declare; with the same one, or without one, they publish.
+        let why = publisher(&["number"]).unwrap_err().to_string();
+        assert!(why.contains("stream `N` has the key (grp), and its publisher declares (number)"), "{way:?}: {why}");
+        let events = context.manager().events(0).unwrap();
+        assert!(events.iter().any(|event| event.kind == "refused" && event.text.contains("has the key (grp)")), "{events:?}");
+        let why = publisher(&["no such column"]).unwrap_err().to_string();
+        assert!(why.contains("has the key (grp)"), "{way:?}: {why}");
+        let mut second = publisher(&["GRP"]).unwrap();
+        publish(&mut second, 15, 30);
+        second.finish().unwrap();
+        publisher(&[]).unwrap().finish().unwrap();
+        first.flush().unwrap();
+        until(&context, STATE, |info| info.taken == 30);
+        let mut once = Subscriber::builder(&addr).transport(way).sql("SELECT * FROM N SNAPSHOT").connect().unwrap();
+        let groups: Vec<i64> = table(&mut once).numbers.into_keys().collect();
+        assert_eq!(groups, (0..10).collect::<Vec<i64>>(), "{way:?}");
+        context.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_key_that_is_declared_already_stands_and_one_that_does_not_fit_is_refused() {
+    let (context, addr) = start(|_| {});
+    let publisher = |stream: &str, key: &[&str]| {
+        Publisher::builder(&addr).stream(stream).format(&numbers()).key(key.iter().copied()).connect()
+    };
+    change(&context, ChangeRequest::Deploy(state_of("N", "number")));
+    let why = publisher("N", &["grp"]).unwrap_err().to_string();
+    assert!(why.contains("has the key (number)"), "{why}");
+    let mut fitting = publisher("N", &["number"]).unwrap();
+    publish(&mut fitting, 0, 3);
+    fitting.finish().unwrap();
+    for (key, wanted) in [(&["nothing"][..], "nothing"), (&[""], "a stream's key has 1 to 16 columns")] {
+        let why = publisher("M", key).unwrap_err().to_string();
+        assert!(why.contains(wanted), "{why}");
+    }
+    // Its stream is free for another.
+    let mut other = publisher("M", &["grp", "number"]).unwrap();
+    publish(&mut other, 0, 3);
+    other.finish().unwrap();
+    until(&context, "state of M", |info| info.taken == 3);
+    context.stop().unwrap();
+}
