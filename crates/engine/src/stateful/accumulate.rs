@@ -617,12 +617,7 @@ impl Slot {
         stores.moved = copies;
     }
 
-    fn result<'v>(
-        &'v self,
-        group: &'v [u8],
-        arena: &'v Arena,
-        joined: &'v mut Joined,
-    ) -> Result<Value<'v>, EvalError> {
+    fn result<'v>(&'v self, group: &'v [u8], arena: &'v Arena, joined: &'v mut Joined) -> Result<Value<'v>, EvalError> {
         let (word, at) = (count(group, self.at), self.at + 8);
         let rows = word & !SPECIAL;
         if let (AccumulatorKind::Values { cell }, Some(format)) = (self.kind, &self.list) {

@@ -92,7 +92,10 @@ const AGGREGATES: &[AggregatePair] = &[
     unlike("array_agg(t)", "coalesce(array_agg(t ORDER BY tm, t) FILTER (WHERE t IS NOT NULL), [])"),
     unlike("array_agg(d)", "coalesce(array_agg(d ORDER BY tm, d) FILTER (WHERE d IS NOT NULL), [])"),
     unlike("array_agg(DISTINCT v)", "coalesce(array_agg(DISTINCT v ORDER BY v) FILTER (WHERE v IS NOT NULL), [])"),
-    unlike("array_agg(t) FILTER (WHERE b)", "coalesce(array_agg(t ORDER BY tm, t) FILTER (WHERE t IS NOT NULL AND b), [])"),
+    unlike(
+        "array_agg(t) FILTER (WHERE b)",
+        "coalesce(array_agg(t ORDER BY tm, t) FILTER (WHERE t IS NOT NULL AND b), [])",
+    ),
     alike("count(DISTINCT v)"),
     alike("count(DISTINCT x)"),
     alike("count(DISTINCT h)"),
@@ -282,7 +285,9 @@ impl WindowSpec {
         let first = self.first.map_or(String::new(), |FirstSpec { order, direction, limit }| {
             let nulls = if direction == " DESC" { " NULLS FIRST" } else { "" };
             let keys = named(", key# NULLS LAST");
-            format!(" QUALIFY row_number() OVER (PARTITION BY {group} ORDER BY {order}{direction}{nulls}{keys}) <= {limit}")
+            format!(
+                " QUALIFY row_number() OVER (PARTITION BY {group} ORDER BY {order}{direction}{nulls}{keys}) <= {limit}"
+            )
         });
         format!(
             "WITH r AS (SELECT *{} FROM {}), {rows} SELECT {}{start}, {end}, {} FROM w GROUP BY {}{group}{having}{first}",

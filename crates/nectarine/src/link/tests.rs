@@ -148,7 +148,14 @@ fn records_that_the_daemon_has_taken_do_not_go_into_the_next_session<From: Daemo
     let id = format.id().0;
     let publication = Publication { publisher: PublisherId(7), first: 0 };
     let (name, described) = ("A".to_owned(), format.describe());
-    let announce = Request::Announce { id: 9, stream: 7, name, format: described, publication: Some(publication), key: Vec::new() };
+    let announce = Request::Announce {
+        id: 9,
+        stream: 7,
+        name,
+        format: described,
+        publication: Some(publication),
+        key: Vec::new(),
+    };
     let mut lost: From = come_up(&mut link);
     link.open_with(announce.clone(), announce);
     link.published = Some(format.clone());

@@ -57,7 +57,8 @@ impl UsingColumns {
             let (first, other) = (left.index_of(name)?, right.index_of(name)?);
             let (one, two) = (left.unqualified(first), right.field(other));
             let Some(ty) = common_type(one.ty, two.ty).filter(|ty| *ty != FieldType::List) else {
-                let message = format!("`{}` is {} on the left of the join and {} on its right", name.value, one.ty, two.ty);
+                let message =
+                    format!("`{}` is {} on the left of the join and {} on its right", name.value, one.ty, two.ty);
                 let error = QueryError::new(message, Position::of(name.span.start));
                 return Err(error.hint("USING takes columns that can be compared; ON says how others are equal"));
             };

@@ -324,12 +324,7 @@ impl<'q> Planner<'q> {
     }
 
     /// The joins of FROM, with their conditions.
-    fn joins(
-        &self,
-        body: &Body,
-        tables: &[Table<'_>],
-        using: &[UsingStep],
-    ) -> Result<Vec<BoundJoin>, QueryError> {
+    fn joins(&self, body: &Body, tables: &[Table<'_>], using: &[UsingStep]) -> Result<Vec<BoundJoin>, QueryError> {
         let mut joins = Vec::with_capacity(body.from.len());
         for ((number, joined), using) in body.from.iter().enumerate().zip(using) {
             let (rows, Some(joined)) = (&joined.rows, &joined.join) else { continue };

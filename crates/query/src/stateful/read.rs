@@ -303,14 +303,8 @@ impl Reader {
 
     /// The join that comes next, and whether it is a comma.
     fn join(&mut self) -> Result<Option<(Join, bool)>, QueryError> {
-        let of = |kind, is_asof, is_mirrored| Join {
-            kind,
-            is_asof,
-            is_mirrored,
-            on: None,
-            using: Vec::new(),
-            at: None,
-        };
+        let of =
+            |kind, is_asof, is_mirrored| Join { kind, is_asof, is_mirrored, on: None, using: Vec::new(), at: None };
         if self.parser.consume_token(&Token::Comma) {
             return Ok(Some((of(JoinKind::Inner, false, false), true)));
         }

@@ -5,8 +5,9 @@ use std::fmt;
 use crossdock_format::Format;
 
 use super::program::{
-    Aggregate, AggregateFunction, Aggregation, AsofJoin, FirstRows, IntervalJoin, JoinKind, LatestByKey, Operator, OverFunction,
-    OverRows, OverValue, Port, RowFrame, Stage, StageInput, StatefulProgram, StreamSource, TableLookup, Window,
+    Aggregate, AggregateFunction, Aggregation, AsofJoin, FirstRows, IntervalJoin, JoinKind, LatestByKey, Operator,
+    OverFunction, OverRows, OverValue, Port, RowFrame, Stage, StageInput, StatefulProgram, StreamSource, TableLookup,
+    Window,
 };
 use crate::program::{Program, Projection};
 

@@ -68,7 +68,9 @@ impl Managers {
                 state.key.join(", "),
                 key.join(", ")
             )),
-            None if !may_declare => Err(format!("the key of stream `{stream}` was taken back just now: publish it again")),
+            None if !may_declare => {
+                Err(format!("the key of stream `{stream}` was taken back just now: publish it again"))
+            }
             None => {
                 let state = StateSpec { key: key.clone(), ..StateSpec::default() };
                 let change = ChangeRequest::Deploy(HandlerSpec::of_state(stream, state));

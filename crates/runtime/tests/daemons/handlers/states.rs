@@ -443,7 +443,10 @@ fn a_key_that_a_publisher_declares_is_that_of_its_first_record() {
         let why = publisher(&["number"]).unwrap_err().to_string();
         assert!(why.contains("stream `N` has the key (grp), and its publisher declares (number)"), "{way:?}: {why}");
         let events = context.manager().events(0).unwrap();
-        assert!(events.iter().any(|event| event.kind == "refused" && event.text.contains("has the key (grp)")), "{events:?}");
+        assert!(
+            events.iter().any(|event| event.kind == "refused" && event.text.contains("has the key (grp)")),
+            "{events:?}"
+        );
         let why = publisher(&["no such column"]).unwrap_err().to_string();
         assert!(why.contains("has the key (grp)"), "{way:?}: {why}");
         let mut second = publisher(&["GRP"]).unwrap();
