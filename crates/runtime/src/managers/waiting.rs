@@ -103,10 +103,7 @@ impl Managers {
             }
             ControlRequest::NewFormat { stream, reader } => {
                 // One that is measured for this stream looks for what is new when it is done.
-                let is_it = |other: &ControlRequest| match other {
-                    ControlRequest::NewFormat { stream: of, reader: by } => (*of, by) == (stream, &reader),
-                    _ => false,
-                };
+                let is_it = |other: &ControlRequest| matches!(other, ControlRequest::NewFormat { stream: of, reader: by } if (*of, by) == (stream, &reader));
                 if !self.measuring.has(is_it) {
                     self.take_new_format(stream, reader.as_deref());
                     self.publish_changed();
