@@ -560,7 +560,7 @@ impl Reader {
             let hint = "a name with a dot in it is written in double quotes: FROM \"market.trades\"";
             return Err(QueryError::new(message, self.here()).hint(hint));
         }
-        let alias = self.alias()?;
+        let alias = if self.is_at_changes() { None } else { self.alias()? };
         Ok((stream, is_quoted, alias))
     }
 
@@ -582,6 +582,16 @@ impl Reader {
             return Err(QueryError::new(message, self.here()).hint("rename them in the select list: SELECT a AS b"));
         }
         Ok(Some(alias))
+    }
+
+    /// Whether `CHANGES` is next and ends the query, rather than another name of the stream.
+    fn is_at_changes(&self) -> bool {
+        let ends = match &self.parser.peek_nth_token_ref(1).token {
+            Token::EOF | Token::SemiColon => true,
+            Token::Word(_) => self.is_word_at(1, "ON") || self.is_word_at(1, "MAX"),
+            _ => false,
+        };
+        self.form == Form::Stateful && ends && self.is_word_at(0, "CHANGES")
     }
 
     /// Whether `ASOF JOIN` or `LATENESS INTERVAL` begins here, rather than a name.

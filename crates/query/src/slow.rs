@@ -136,6 +136,21 @@ impl Select {
     }
 }
 
+/// Changes are of use only as a whole, or the last of each key: no other clause may leave one out.
+pub(crate) fn check_changes(clauses: &Clauses) -> Result<(), QueryError> {
+    let (loses, conflates) = match &clauses.slow {
+        Some(ReadPolicy::DropOldest | ReadPolicy::Sample(_) | ReadPolicy::Keep(_)) => (true, false),
+        Some(ReadPolicy::Conflate(_)) => (false, true),
+        Some(ReadPolicy::Block | ReadPolicy::Disconnect) | None => (false, false),
+    };
+    if !loses && (clauses.rate.is_none() || conflates) {
+        return Ok(());
+    }
+    let message = "CHANGES gives every change: another that is left out would make the subscriber's table wrong";
+    Err(QueryError::new(message, clauses.at)
+        .hint("possible beside CHANGES are: ON SLOW BLOCK, DISCONNECT, or CONFLATE BY the columns of the groups"))
+}
+
 impl Reader {
     /// The clauses behind WHERE: each at most once, in any order; `SNAPSHOT` may have been read before WHERE.
     pub(crate) fn clauses(&mut self, snapshot: Option<ReadSnapshot>) -> Result<Clauses, QueryError> {

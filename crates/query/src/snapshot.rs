@@ -13,9 +13,9 @@ use crate::top_n::TopNProgram;
 /// The forms; ends every message about another.
 const SNAPSHOTS: &str = "possible is: SELECT columns FROM stream SNAPSHOT [THEN CHANGES [DELTA]] [WHERE condition] [ORDER BY columns LIMIT n]";
 /// The column that says what a change is.
-const CHANGE: &str = "_change";
+pub(crate) const CHANGE: &str = "_change";
 /// Room for the longest word in it.
-const CHANGE_BYTES: u16 = 6;
+pub(crate) const CHANGE_BYTES: u16 = 6;
 /// The column that says which columns have changed, of a query with `DELTA`: a bit for each, the lowest of the first byte first.
 const CHANGED: &str = "_changed";
 

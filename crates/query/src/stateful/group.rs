@@ -54,6 +54,8 @@ pub(super) struct Grouping {
     aggregates: Vec<BoundAggregate>,
     /// HAVING, over the rows of the groups.
     pub(super) having: Vec<Expr>,
+    /// Without aggregates, and without a window: that a row is the first of its group.
+    pub(super) once: Option<Expr>,
 }
 
 /// The keys and the window of GROUP BY.
@@ -121,11 +123,10 @@ pub(super) fn selected<'a>(
     };
     let mut aggregates = binder.groups().map(|groups| groups.aggregates.clone()).unwrap_or_default();
     let is_running = keys.window.is_none();
-    if is_running && aggregates.is_empty() {
-        having.insert(0, once(&mut aggregates, keys.before_aggregates()));
-    }
+    let is_once = is_running && aggregates.is_empty();
+    let once = is_once.then(|| once(&mut aggregates, keys.before_aggregates()));
     let (window, time) = keys.window.unwrap_or((Window::Running, None));
-    let grouping = Some(Grouping { keys: keys.keys, window, time, aggregates, having });
+    let grouping = Some(Grouping { keys: keys.keys, window, time, aggregates, having, once });
     Ok(Selected { columns, grouping, over: None, first })
 }
 
@@ -211,8 +212,8 @@ fn distinct(columns: Vec<Output>, at: Option<Position>) -> Result<Selected, Quer
         outputs.push(Output { name, expr: Expr { node: Node::Field(index), ty, nullable } });
     }
     let mut aggregates = Vec::new();
-    let having = vec![once(&mut aggregates, keys.len())];
-    let grouping = Grouping { keys, window: Window::Running, time: None, aggregates, having };
+    let (having, once) = (Vec::new(), Some(once(&mut aggregates, keys.len())));
+    let grouping = Grouping { keys, window: Window::Running, time: None, aggregates, having, once };
     Ok(Selected { columns: outputs, grouping: Some(grouping), over: None, first: None })
 }
 
@@ -416,7 +417,28 @@ impl Grouping {
         for aggregate in &self.aggregates {
             aggregates.push(row.add_aggregate(aggregate, flow)?);
         }
-        Ok((row, time, Aggregation { keys, window: self.window, aggregates }))
+        let (corrects, gives_changes) = (self.corrects(flow), false);
+        Ok((row, time, Aggregation { keys, window: self.window, aggregates, corrects, gives_changes }))
+    }
+
+    /// Whether there is no window.
+    pub(super) fn is_running(&self) -> bool {
+        self.window == Window::Running
+    }
+
+    /// Whether rows are taken out of the groups again.
+    pub(super) fn corrects(&self, flow: &Flow) -> bool {
+        self.is_running() && flow.is_corrected
+    }
+
+    /// Refuses the aggregates that a row cannot be taken out of again.
+    pub(super) fn check_corrected(&self, at: Option<Position>) -> Result<(), QueryError> {
+        let Some(of) = self.aggregates.iter().find(|of| !of.function.can_correct()) else { return Ok(()) };
+        let message = format!("{} of rows that change is not possible: a row cannot be taken out of it again", of.name);
+        Err(QueryError::new(message, at).hint(
+            "the inner query has groups without a window; possible over its rows are count, sum, avg, min, max, stddev, variance, \
+             bool_and and bool_or, also with DISTINCT",
+        ))
     }
 
     /// The columns of the groups' rows.

@@ -61,6 +61,8 @@ struct Sorted {
     times: Option<(Expr, Expr)>,
     least: Option<i64>,
     greatest: Option<i64>,
+    /// The conditions that these are from.
+    bounds: Vec<Expr>,
     /// Of ASOF: whether the right row has to be earlier.
     is_strict: bool,
     left: Vec<Expr>,
@@ -199,10 +201,14 @@ impl Joining {
         }
         let (mut sides, places) = self.sides((number, join.kind), [left, right], &mut sorted.others, after);
         let keys = sides.keys(planner, &sorted.keys)?;
-        let times = sides.times(planner, &sorted, join.at)?;
+        let times = sides.times(planner, &sorted)?;
         let stage = planner.stages.len();
         let waits = self.lateness_ns.is_some();
         let derived = self.derived(planner, join, &sides, times)?;
+        let is_corrected = times == [None; 2] && sides.flows.iter().any(|flow| flow.is_corrected);
+        if is_corrected {
+            sides.flows.iter().for_each(|flow| planner.correct(flow));
+        }
         let Sides { flows: [left, right], rows: [left_row, right_row], .. } = sides;
         let rows_of = [
             planner.connect(&left, left_row, Port { stage, input: 0 })?,
@@ -217,16 +223,17 @@ impl Joining {
         let operator = match join.is_asof {
             true => Operator::Asof(AsofJoin { kind: join.kind, keys, is_strict: sorted.is_strict, waits }),
             false => {
-                let within_ns = (sorted.least.unwrap_or(i64::MIN), sorted.greatest.unwrap_or(i64::MAX));
+                let (first, last) = IntervalJoin::UNBOUNDED;
+                let within_ns = (sorted.least.unwrap_or(first), sorted.greatest.unwrap_or(last));
                 let condition = condition(planner, &sorted.others, &columns, &rows)?;
                 Operator::Join(IntervalJoin { kind: join.kind, keys, within_ns, condition })
             }
         };
-        let lateness_ns = self.lateness_ns.unwrap_or(0);
+        let lateness_ns = self.lateness_ns.filter(|_| times != [None; 2]).unwrap_or(0);
         let inputs = rows_of.into_iter().zip(times).zip(derived);
-        let inputs = inputs.map(|((row, time), derived)| StageInput { row, time: Some(time), lateness_ns, derived });
+        let inputs = inputs.map(|((row, time), derived)| StageInput { row, time, lateness_ns, derived });
         let mut flow = planner.stage(inputs.collect(), operator, rows);
-        flow.columns = columns;
+        (flow.columns, flow.is_corrected) = (columns, is_corrected);
         for condition in after.get_mut(number - 1).map(std::mem::take).unwrap_or_default() {
             flow.filter.push(planner.settled(flow.placed(&condition)?));
         }
@@ -248,13 +255,14 @@ impl Joining {
         planner: &Planner<'_>,
         join: &BoundJoin,
         sides: &Sides,
-        times: [usize; 2],
+        times: [Option<usize>; 2],
     ) -> Result<[Option<DerivedTime>; 2], QueryError> {
         let late = (self.lateness_ns, join.at);
         let [left, right] = [0, 1].map(|input| {
             // An ASOF join that does not wait does not go by the watermark of its right side.
             let is_read = input == 0 || !join.is_asof || self.lateness_ns.is_some();
-            is_read.then(|| planner.derived_time(&sides.flows[input], &sides.rows[input], times[input], late))
+            let time = times[input].filter(|_| is_read)?;
+            Some(planner.derived_time(&sides.flows[input], &sides.rows[input], time, late))
         });
         Ok([left.transpose()?.flatten(), right.transpose()?.flatten()])
     }
@@ -291,7 +299,7 @@ impl Joining {
         self.columns.iter().zip(wanted.iter().enumerate()).map(place).collect()
     }
 
-    /// Sorts the conditions of a join, and refuses one without bounds.
+    /// Sorts the conditions of a join, and refuses one that has to have bounds and has none.
     fn sorted(&self, join: &BoundJoin, number: usize) -> Result<Sorted, QueryError> {
         let mut sorted = Sorted::default();
         let mut equal_times = Vec::new();
@@ -315,7 +323,7 @@ impl Joining {
         sorted.keys = sorted.keys.into_iter().map(of_one_type).collect();
         match join.is_asof {
             true => self.check_asof(join, number, &mut sorted)?,
-            false => self.check_bounds(join, number, &sorted)?,
+            false => self.check_bounds(join, number, &mut sorted)?,
         }
         Ok(sorted)
     }
@@ -349,15 +357,22 @@ impl Joining {
             // From here on it reads: right op left.
             match time_bound(op, left, right) {
                 Some(bound) if op == CompareOp::Eq => equal_times.push(bound),
-                Some(bound) if op != CompareOp::Ne && sorted.takes(&bound) => {}
+                Some(bound) if op != CompareOp::Ne && sorted.takes(&bound) => sorted.bounds.push(part),
                 None if op == CompareOp::Eq => sorted.keys.push(((**left).clone(), (**right).clone())),
                 _ => sorted.others.push(part),
             }
         }
     }
 
-    fn check_bounds(&self, join: &BoundJoin, number: usize, sorted: &Sorted) -> Result<(), QueryError> {
+    fn check_bounds(&self, join: &BoundJoin, number: usize, sorted: &mut Sorted) -> Result<(), QueryError> {
         let [left, right] = self.names(number);
+        let has_both = sorted.least.is_some() && sorted.greatest.is_some();
+        if !has_both && join.kind == JoinKind::Inner && !sorted.keys.is_empty() {
+            // A bound of one side is a condition like others.
+            sorted.others.append(&mut sorted.bounds);
+            (sorted.times, sorted.least, sorted.greatest) = (None, None, None);
+            return Ok(());
+        }
         let hint = format!(
             "ON {left}.key = {right}.key AND {right}.time BETWEEN {left}.time - INTERVAL '5 seconds' AND {left}.time; or, for the \
              latest row by key: {left} ASOF JOIN {right} ON {left}.key = {right}.key AND {left}.time >= {right}.time"
@@ -365,8 +380,13 @@ impl Joining {
         let message = match (sorted.least, sorted.greatest) {
             (Some(least), Some(greatest)) if least <= greatest => return Ok(()),
             (Some(_), Some(_)) => format!("no times of `{left}` and `{right}` are within these bounds"),
+            (None, None) if join.kind == JoinKind::Inner => {
+                format!("the join with `{right}` has neither equal columns nor bounds of time")
+            }
             (None, None) => {
-                format!("the join with `{right}` has no bounds of time, and would keep all rows indefinitely")
+                format!(
+                    "the join with `{right}` has no bounds of time: whether a row has no partner would not be known"
+                )
             }
             (None, Some(_)) => format!("the join with `{right}` does not say how much earlier its rows may be"),
             (Some(_), None) => format!("the join with `{right}` does not say how much later its rows may be"),
@@ -517,17 +537,10 @@ impl Sides {
         keys.iter().map(|(left, right)| Ok((add(0, left)?, add(1, right)?))).collect()
     }
 
-    fn times(
-        &mut self,
-        planner: &Planner<'_>,
-        sorted: &Sorted,
-        at: Option<Position>,
-    ) -> Result<[usize; 2], QueryError> {
-        let Some((left, right)) = &sorted.times else {
-            debug_assert!(false, "a join without times was refused");
-            return Err(QueryError::new("a join has no times", at));
-        };
-        Ok([self.add(planner, (0, "time"), left)?, self.add(planner, (1, "time"), right)?])
+    /// The times of both sides; none of a join without bounds.
+    fn times(&mut self, planner: &Planner<'_>, sorted: &Sorted) -> Result<[Option<usize>; 2], QueryError> {
+        let Some((left, right)) = &sorted.times else { return Ok([None; 2]) };
+        Ok([Some(self.add(planner, (0, "time"), left)?), Some(self.add(planner, (1, "time"), right)?)])
     }
 }
 

@@ -71,6 +71,7 @@ pub(super) fn plan(state: &KeyedState, formats: &[(&str, &Format)]) -> Result<St
         stages: vec![stage],
         sources: vec![StreamSource { stream: state.stream.clone(), port, program }],
         max_state_bytes: usize::try_from(state.max_bytes).unwrap_or(usize::MAX),
+        changes: false,
     })
 }
 

@@ -32,6 +32,14 @@ impl OverCalls {
         Ok(Some(OverCalls { calls: groups.over.clone(), base: groups.base }))
     }
 
+    /// Whether all calls are of frames that begin with a row at a distance: those of rows that are replaced.
+    pub(super) fn are_framed(&self) -> bool {
+        self.calls.iter().all(|call| match &call.function {
+            BoundOverFunction::Aggregate(_, frame) | BoundOverFunction::First { frame, .. } => frame.from.is_some(),
+            BoundOverFunction::Lag { .. } => call.name == "last_value",
+        })
+    }
+
     /// The columns of FROM that a select list with these calls reads itself.
     fn read_by(&self, columns: &[Output]) -> Vec<bool> {
         let mut read = vec![false; self.base + WINDOW_FIELDS + self.calls.len()];
@@ -75,7 +83,13 @@ impl OverCalls {
             let column = column.clone().filter(|_| read);
             places.push(column.map(|column| row.add_unnamed("column", column, &flow.input)));
         }
-        let mut rows = OverRows { passed: row.outputs.len(), partitions: Vec::new(), values: Vec::new() };
+        let mut rows = OverRows {
+            passed: row.outputs.len(),
+            partitions: Vec::new(),
+            values: Vec::new(),
+            identity: None,
+            gives_changes: false,
+        };
         for call in &self.calls {
             let value = value(call, &mut rows.partitions, &mut row, flow)?;
             rows.values.push(value);

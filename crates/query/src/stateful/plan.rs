@@ -13,10 +13,10 @@ use super::group::{self, Grouping, WindowOrder};
 use super::join::{BoundJoin, apart};
 use super::over::{OverCalls, OverStage, columns_over};
 use super::program::{
-    DerivedTime, FirstRows, JoinKind, MAX_STATE_BYTES, Operator, Port, RowTime, Stage, StageInput, StatefulProgram,
-    StreamSource,
+    Aggregation, DerivedTime, FirstRows, JoinKind, MAX_STATE_BYTES, Operator, OverRows, Port, RowTime, Stage,
+    StageInput, StatefulProgram, StreamSource, Window,
 };
-use super::read::{Body, Joined, Rows, Tree};
+use super::read::{Body, Changes, Joined, Rows, Tree};
 use super::rows::{self, Flow, Origin, Row};
 use super::table::{self, NamedTable, ReferenceTable};
 use super::using::{self, UsingStep};
@@ -26,6 +26,7 @@ use crate::expr::{Class, Constant, Expr, Node};
 use crate::function::Interval;
 use crate::parse::{Condition, SortDirection};
 use crate::program::{Output, Program, Projection};
+use crate::snapshot::{CHANGE, CHANGE_BYTES};
 use crate::view::View;
 
 /// The most selects that a query comes to once those of WITH stand wherever they are read.
@@ -60,9 +61,16 @@ struct Ready {
     format: Format,
 }
 
-/// Plans a query: its stages, in order.
-pub(super) fn plan(mut planner: Planner<'_>, tree: &Tree) -> Result<StatefulProgram, QueryError> {
-    let Planned { mut flow, names } = planner.tree(tree)?;
+/// Plans a query: its stages, in order; `changes` is the place of `CHANGES`.
+pub(super) fn plan(
+    mut planner: Planner<'_>,
+    tree: &Tree,
+    changes: Option<&Changes>,
+) -> Result<StatefulProgram, QueryError> {
+    let Planned { mut flow, mut names } = planner.tree(tree)?;
+    if let Some(changes) = changes {
+        planner.with_changes(&mut flow, &mut names, changes)?;
+    }
     if let Origin::Stream(_) = flow.origin {
         // Without a step that keeps state: one that lets rows pass.
         flow = planner.union(vec![flow], &names)?;
@@ -83,6 +91,7 @@ pub(super) fn plan(mut planner: Planner<'_>, tree: &Tree) -> Result<StatefulProg
         stages: planner.stages,
         sources: planner.sources,
         max_state_bytes: MAX_STATE_BYTES,
+        changes: changes.is_some(),
     })
 }
 
@@ -180,6 +189,7 @@ impl<'q> Planner<'q> {
     fn union(&mut self, flows: Vec<Flow>, names: &[String]) -> Result<Flow, QueryError> {
         let stage = self.stages.len();
         let mut inputs = Vec::with_capacity(flows.len());
+        let is_corrected = flows.iter().any(|flow| flow.is_corrected);
         for (input, flow) in flows.into_iter().enumerate() {
             let mut row = Row::default();
             for (column, name) in flow.columns.iter().zip(names) {
@@ -194,7 +204,7 @@ impl<'q> Planner<'q> {
         let Some(rows) = rows.filter(|first| inputs.iter().all(|input| input.row.id() == first.id())) else {
             return Err(QueryError::new("the selects of UNION ALL have columns of different types", None));
         };
-        Ok(self.stage(inputs, Operator::Union, rows))
+        Ok(Flow { is_corrected, ..self.stage(inputs, Operator::Union, rows) })
     }
 
     /// Adds a stage; its rows.
@@ -402,7 +412,7 @@ impl<'q> Planner<'q> {
             Projection::All => all.columns,
             Projection::Fields(outputs) => outputs.iter().map(|output| Some(output.expr.clone())).collect(),
         };
-        let flow = Flow { origin: all.origin, input: all.input, filter: view.filter, columns };
+        let flow = Flow { filter: view.filter, columns, ..Flow::all(Origin::Table(name.clone()), input.clone()) };
         Ok(Ready { name, flow, format: view.output })
     }
 
@@ -467,12 +477,66 @@ impl<'q> Planner<'q> {
     /// OVER: a stage, whose rows have the columns of FROM that the select list reads, and the calls' results.
     fn over(&mut self, flow: &Flow, over: &OverCalls, columns: &[Output]) -> Result<Flow, QueryError> {
         let port = Port { stage: self.stages.len(), input: 0 };
-        let OverStage { row, rows: work, places } = over.stage(flow, columns)?;
+        let OverStage { mut row, rows: mut work, places } = over.stage(flow, columns)?;
+        let keys = self.keys_of(flow).filter(|_| over.are_framed());
+        if let Some(keys) = keys {
+            let key = |column| row.add_unnamed("key", rows::field(&flow.input, column), &flow.input);
+            work.identity = Some((0..keys).map(key).collect());
+            self.correct(flow);
+        }
+        let is_corrected = keys.is_some();
         let row = self.connect(flow, row, port)?;
         let (passed, rows) = (work.passed, rows::format_of(over.specs(&row, &work))?);
         let columns = columns_over(places, passed, &rows);
         let input = StageInput { row, time: None, lateness_ns: 0, derived: None };
-        Ok(Flow { columns, ..self.stage(vec![input], Operator::Over(work), rows) })
+        Ok(Flow { columns, is_corrected, ..self.stage(vec![input], Operator::Over(work), rows) })
+    }
+
+    /// The number of keys of the groups whose rows these are, if groups without a window give them.
+    fn keys_of(&self, flow: &Flow) -> Option<usize> {
+        let Origin::Stage(from) = flow.origin else { return None };
+        match &self.stages.get(from)?.operator {
+            Operator::Aggregate(Aggregation { keys, .. }) if flow.is_corrected => Some(keys.len()),
+            _ => None,
+        }
+    }
+
+    /// Has the stage of these rows give those that others take the place of: what comes behind it takes them back.
+    pub(super) fn correct(&mut self, flow: &Flow) {
+        if let (Origin::Stage(from), true) = (&flow.origin, flow.is_corrected) {
+            self.correct_stage(*from);
+        }
+    }
+
+    fn correct_stage(&mut self, from: usize) {
+        match self.stages.get_mut(from).map(|stage| &mut stage.operator) {
+            Some(Operator::Aggregate(Aggregation { window: Window::Running, gives_changes, .. }))
+            | Some(Operator::Over(OverRows { identity: Some(_), gives_changes, .. })) => *gives_changes = true,
+            Some(Operator::Union) => {
+                let gives = |stage: &Stage| stage.to.is_some_and(|to| to.stage == from);
+                let before: Vec<usize> =
+                    (0..from).filter(|number| self.stages.get(*number).is_some_and(gives)).collect();
+                before.into_iter().for_each(|stage| self.correct_stage(stage));
+            }
+            _ => {}
+        }
+    }
+
+    /// `CHANGES`: a column more, which the engine writes.
+    fn with_changes(&mut self, flow: &mut Flow, names: &mut Vec<String>, changes: &Changes) -> Result<(), QueryError> {
+        if !flow.is_corrected {
+            let error = QueryError::new("CHANGES is of rows that change, and those of this query do not", changes.at);
+            return Err(error.hint("groups without a window change: SELECT k, count(*) FROM s GROUP BY k CHANGES"));
+        }
+        if names.iter().any(|name| name == CHANGE) {
+            let error =
+                QueryError::new(format!("the query makes a column `{CHANGE}`, which CHANGES makes"), changes.at);
+            return Err(error.hint(format!("give yours another name: {CHANGE} AS change")));
+        }
+        self.correct(flow);
+        names.push(CHANGE.to_owned());
+        flow.columns.push(Some(Expr::constant(Constant::Text("enter".to_owned()), FieldType::Char(CHANGE_BYTES))));
+        Ok(())
     }
 
     /// ORDER BY … LIMIT of windows: a stage, whose rows have the columns of the groups that the select list reads, the values of ORDER BY, the
@@ -513,7 +577,15 @@ impl<'q> Planner<'q> {
     ) -> Result<Flow, QueryError> {
         let stage = self.stages.len();
         let port = Port { stage, input: 0 };
-        let (row, time, aggregation) = grouping.row(&mut flow, self.null_for_errors)?;
+        let corrects = grouping.corrects(&flow);
+        if corrects {
+            grouping.check_corrected(at)?;
+            self.correct(&flow);
+        }
+        // Of rows that change, a group is there as long as it has one.
+        let once = grouping.once.as_ref().filter(|_| !corrects);
+        let (row, time, mut aggregation) = grouping.row(&mut flow, self.null_for_errors)?;
+        aggregation.gives_changes = corrects && grouping.once.is_some();
         let derived = match time {
             Some(time) => self.derived_time(&flow, &row, time, (lateness_ns, at))?,
             None => None,
@@ -524,7 +596,8 @@ impl<'q> Planner<'q> {
         let lateness_ns = lateness_ns.filter(|_| time.is_some()).unwrap_or(0);
         let input = StageInput { row, time, lateness_ns, derived };
         let mut flow = self.stage(vec![input], Operator::Aggregate(aggregation), rows);
-        for condition in &grouping.having {
+        flow.is_corrected = grouping.is_running() && once.is_none();
+        for condition in once.into_iter().chain(&grouping.having) {
             flow.filter_by(condition)?;
         }
         Ok(flow)

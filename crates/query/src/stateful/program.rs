@@ -37,6 +37,8 @@ pub struct StatefulProgram {
     pub sources: Vec<StreamSource>,
     /// The most bytes that its state may take; past that the oldest goes, and is counted.
     pub max_state_bytes: usize,
+    /// Whether its records are changes (`CHANGES`): the last column says which kind of change each is.
+    pub changes: bool,
 }
 
 /// A place where a query with state reads a stream. A stream that is joined with itself has two.
@@ -136,6 +138,11 @@ pub struct Aggregation {
     pub window: Window,
     /// The aggregates.
     pub aggregates: Vec<Aggregate>,
+    /// Whether its rows may be taken back or replaced: they come from groups that change. Only for [`Window::Running`].
+    pub corrects: bool,
+    /// Whether it gives the row that a group had together with the row that it has. Otherwise a step behind it, or the output, takes the
+    /// present row of a group as a row of its own. Only for [`Window::Running`].
+    pub gives_changes: bool,
 }
 
 /// How rows fall into windows. Windows of fixed length begin at multiples of their step since 1970-01-01 UTC, and contain their start, not
@@ -221,6 +228,19 @@ pub enum AggregateFunction {
     ArrayAgg,
 }
 
+impl AggregateFunction {
+    /// Whether a row can be taken out of it again.
+    pub(super) fn can_correct(self) -> bool {
+        use AggregateFunction as F;
+        match self {
+            F::Count | F::Sum | F::Avg | F::Min | F::Max | F::BoolAnd | F::BoolOr => true,
+            F::StddevSamp | F::StddevPop | F::VarSamp | F::VarPop => true,
+            F::First | F::Last | F::ArgMax | F::ArgMin => false,
+            F::ApproxCountDistinct | F::ApproxQuantile(_) | F::StringAgg | F::ArrayAgg => false,
+        }
+    }
+}
+
 /// OVER. Each row of the input makes one at once, in the order in which they come: its first columns, then a column for each value.
 #[derive(Clone, Debug)]
 pub struct OverRows {
@@ -230,6 +250,11 @@ pub struct OverRows {
     pub partitions: Vec<Vec<usize>>,
     /// The values.
     pub values: Vec<OverValue>,
+    /// For rows of groups that change: the columns that are the same in all rows of one group. A row that is replaced keeps its place among
+    /// those of its partition, and brings the rows whose frames it is in. All frames begin with a row at a distance then.
+    pub identity: Option<Vec<usize>>,
+    /// Whether it gives a row that is replaced together with the one in its place.
+    pub gives_changes: bool,
 }
 
 /// A value over the rows of a partition.
@@ -285,14 +310,16 @@ pub enum JoinKind {
 }
 
 /// `A JOIN B ON A.k = B.k AND B.ts BETWEEN A.ts - x AND A.ts + y`. Its rows are the columns of the left input, then those of the right
-/// one. A row waits until the other input's watermark shows that no partner can come any more.
+/// one. A row waits until the other input's watermark shows that no partner can come any more. [Without bounds](IntervalJoin::is_bounded)
+/// both inputs are kept by key, and have no time.
 #[derive(Clone, Debug)]
 pub struct IntervalJoin {
     /// Which rows leave without a partner.
     pub kind: JoinKind,
     /// Columns that are equal, of the left and the right input; both of one type, and null equals nothing.
     pub keys: Vec<(usize, usize)>,
-    /// The least and the greatest value of the right row's time less the left row's, in ns, both included.
+    /// The least and the greatest value of the right row's time less the left row's, in ns, both included; [`IntervalJoin::UNBOUNDED`]
+    /// without bounds.
     pub within_ns: (i64, i64),
     /// Further conditions, over the stage's rows: a pair for which they do not hold is none.
     pub condition: Option<Program>,
@@ -358,6 +385,18 @@ pub struct FirstRows {
     pub window: (usize, usize),
     /// The length of a window.
     pub size_ns: u64,
+}
+
+impl IntervalJoin {
+    /// No bounds of time.
+    pub const UNBOUNDED: (i64, i64) = (i64::MIN, i64::MAX);
+
+    /// Whether rows leave once no partner can come any more. The other kind is an inner join, whose rows stay until the state has reached
+    /// its bound.
+    #[must_use]
+    pub fn is_bounded(&self) -> bool {
+        self.within_ns != IntervalJoin::UNBOUNDED
+    }
 }
 
 impl Stage {

@@ -8,13 +8,14 @@ use crossdock_format::Format;
 use super::latest::{self, KeyedState};
 use super::plan::{Planner, plan};
 use super::program::{Port, StatefulProgram};
-use super::read::{Rows, Tree, has_state, trees};
+use super::read::{Changes, Rows, Tree, has_state, trees};
 use super::rows;
 use super::table::{self, NamedTable, ReferenceTable};
 use crate::bind;
 use crate::error::{Position, QueryError};
 use crate::parse::{Clause, Clauses, Named, Reader, Select, parse_subscription};
 use crate::program::Program;
+use crate::slow;
 use crate::tokens::{Form, tokens};
 use crate::view::View;
 
@@ -32,6 +33,7 @@ pub enum Query {
 pub struct StatefulQuery {
     sql: String,
     tree: Arc<Tree>,
+    changes: Option<Changes>,
     clauses: Clauses,
     parameters: Vec<(String, Option<Position>)>,
     streams: Vec<StreamName>,
@@ -69,7 +71,11 @@ pub fn parse_query(sql: &str) -> Result<Query, QueryError> {
 fn stateful(sql: &str) -> Result<StatefulQuery, QueryError> {
     let mut reader = Reader::new(sql, Form::Stateful)?;
     let tree = reader.tree()?;
+    let changes = reader.changes();
     let clauses = reader.clauses(None)?;
+    if changes.is_some() {
+        slow::check_changes(&clauses)?;
+    }
     if let Some(snapshot) = clauses.snapshot {
         let message =
             "SNAPSHOT is of one stream's own records: a query with joins, groups, OVER or several streams has none";
@@ -85,6 +91,7 @@ fn stateful(sql: &str) -> Result<StatefulQuery, QueryError> {
     let mut query = StatefulQuery {
         sql: sql.to_owned(),
         tree: Arc::new(tree),
+        changes,
         clauses,
         parameters,
         streams: Vec::new(),
@@ -122,6 +129,7 @@ impl StatefulQuery {
         StatefulQuery {
             sql: state.text(),
             tree: Arc::new(Tree { selects: Vec::new() }),
+            changes: None,
             clauses: Clauses::default(),
             parameters: Vec::new(),
             streams: vec![StreamName { written, is_quoted: true, at: None, spelt }],
@@ -289,7 +297,7 @@ impl StatefulQuery {
         };
         let planner = Planner::new(&self.sql, names, values, self.null_for_errors, &spelt, formats, &self.views);
         let planner = planner.with_tables(&self.tables);
-        plan(planner, &self.tree).map_err(|error| error.over(&self.sql))
+        plan(planner, &self.tree, self.changes.as_ref()).map_err(|error| error.over(&self.sql))
     }
 
     /// From records of `stream` in this format to rows of `program`: a program for each place where the query reads the stream. Each makes

@@ -73,6 +73,12 @@ pub(crate) struct Join {
     pub(crate) at: Option<Position>,
 }
 
+/// `CHANGES`, behind a whole query.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Changes {
+    pub(crate) at: Option<Position>,
+}
+
 /// The names of WITH that a query sees.
 type Known = Vec<(Name, Arc<Tree>)>;
 
@@ -88,6 +94,12 @@ impl Joined {
 }
 
 impl Reader {
+    /// `CHANGES`, if it is next.
+    pub(crate) fn changes(&mut self) -> Option<Changes> {
+        let at = self.here();
+        self.takes_words(&["CHANGES"]).then_some(Changes { at })
+    }
+
     /// A whole query, from its first word to the clauses of a subscription.
     pub(crate) fn tree(&mut self) -> Result<Tree, QueryError> {
         self.query(&mut Vec::new(), 0)

@@ -31,13 +31,15 @@ pub(super) struct Flow {
     pub(super) input: Format,
     pub(super) filter: Vec<Expr>,
     pub(super) columns: Vec<Option<Expr>>,
+    /// Whether a row may be taken back or replaced by another, as those of groups without a window.
+    pub(super) is_corrected: bool,
 }
 
 impl Flow {
     /// All columns of what a stream or a stage gives.
     pub(super) fn all(origin: Origin, input: Format) -> Flow {
         let columns = (0..input.fields().len()).map(|index| Some(field(&input, index))).collect();
-        Flow { origin, input, filter: Vec::new(), columns }
+        Flow { origin, input, filter: Vec::new(), columns, is_corrected: false }
     }
 
     /// An expression over the columns as one over the input.

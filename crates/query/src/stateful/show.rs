@@ -15,6 +15,9 @@ impl fmt::Display for StatefulProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(last) = self.stages.len().checked_sub(1) else { return Ok(()) };
         writeln!(f, "state    at most {}; past that the oldest goes, and is counted", Bytes(self.max_state_bytes))?;
+        if self.changes {
+            writeln!(f, "changes  each row says in _change whether it enters, is updated or leaves")?;
+        }
         self.stage(f, last, 0)
     }
 }
@@ -99,8 +102,12 @@ impl fmt::Display for Work<'_> {
                 f.write_str(kind_word(*kind))?;
                 f.write_str("join")?;
                 keys_of(f, keys, &stage.inputs)?;
-                let [least, greatest] = [within_ns.0, within_ns.1].map(Distance);
-                write!(f, ", right row from {least} to {greatest}")?;
+                if join.is_bounded() {
+                    let [least, greatest] = [within_ns.0, within_ns.1].map(Distance);
+                    write!(f, ", right row from {least} to {greatest}")?;
+                } else {
+                    f.write_str(", whenever they come")?;
+                }
                 for condition in condition.iter().flat_map(|condition| &condition.filter) {
                     write!(f, ", {}", condition.sql(&stage.rows))?;
                 }
@@ -178,7 +185,12 @@ fn aggregate(f: &mut fmt::Formatter<'_>, aggregation: &Aggregation, input: Optio
         Some(_) => "",
     };
     match aggregation.window {
-        Window::Running => f.write_str(", each row brings its group's")?,
+        Window::Running => f.write_str(match (aggregation.corrects, aggregation.gives_changes) {
+            (false, false) => ", each row brings its group's",
+            (false, true) => ", each change of a group",
+            (true, false) => ", corrected, each change brings its group's",
+            (true, true) => ", corrected, each change of a group",
+        })?,
         Window::Tumble { size_ns } => write!(f, ", windows of {}{by_arrival}", Length(size_ns))?,
         Window::Hop { size_ns, slide_ns } => {
             write!(f, ", windows of {} every {}{by_arrival}", Length(size_ns), Length(slide_ns))?;
@@ -193,7 +205,7 @@ fn aggregate(f: &mut fmt::Formatter<'_>, aggregation: &Aggregation, input: Optio
 
 /// The values of each partition.
 fn over(f: &mut fmt::Formatter<'_>, of: &OverRows, input: Option<&StageInput>) -> fmt::Result {
-    f.write_str("over the rows before")?;
+    f.write_str(if of.identity.is_some() { "corrected, over the rows before" } else { "over the rows before" })?;
     for (number, keys) in of.partitions.iter().enumerate() {
         f.write_str(match number {
             0 => "",
@@ -291,7 +303,16 @@ fn function_name(function: AggregateFunction) -> &'static str {
 fn kept(stage: &Stage) -> &'static str {
     match &stage.operator {
         Operator::Union | Operator::Lookup(_) => "nothing",
+        Operator::Aggregate(Aggregation { window: Window::Running, corrects: true, .. }) => {
+            "each group, with the values that min, max and DISTINCT count, until the bound is reached"
+        }
         Operator::Aggregate(Aggregation { window: Window::Running, .. }) => "each group, until the bound is reached",
+        Operator::Join(join) if !join.is_bounded() => {
+            "rows of both sides by key, until the bound is reached; then the oldest goes"
+        }
+        Operator::Over(OverRows { identity: Some(_), .. }) => {
+            "of each key the last rows, twice as many as its frames have, until the bound is reached"
+        }
         Operator::Over(_) => {
             "of each key the rows before that are read, and what is added up, until the bound is reached"
         }
