@@ -1,5 +1,8 @@
 //! The aggregates of a group: slots of a fixed layout in one piece of memory, in which zeros are a group without rows.
 
+mod correct;
+mod numbers;
+
 use std::cmp::Ordering;
 
 use crossdock_format::{Field, FieldType, Format, Record, Value};
@@ -8,8 +11,10 @@ use crossdock_query::{Aggregate, AggregateFunction, EvalError};
 use super::arena::{Arena, MOST_LOOSE};
 use super::cell::{Cell, compare, compare_exactly, load, plain, store};
 use super::distinct::Distinct;
+use super::multiset::Multiset;
 use super::sketch::{Quantiles, Registers};
 use super::texts::{Joined, Texts, list_format};
+use numbers::{deviation, integer, mean, number, units, whole};
 
 /// The slots of a group's aggregates. A slot begins with the number of values that count; the highest bit is for [`SPECIAL`].
 #[derive(Debug)]
@@ -19,6 +24,8 @@ pub(super) struct Slots {
     bytes: usize,
     /// Whether the order of rows is that of arrival, so that of two equal ones the first is known.
     by_arrival: bool,
+    /// Whether rows are taken out again.
+    corrects: bool,
 }
 
 /// The memory besides the slots.
@@ -26,6 +33,8 @@ pub(super) struct Slots {
 pub(super) struct Stores {
     pub(super) arena: Arena,
     pub(super) distinct: Distinct,
+    /// The values that may be taken out again.
+    pub(super) values: Multiset,
     /// The text of a result.
     joined: Joined,
     /// The values of a set that is added to another.
@@ -40,7 +49,7 @@ impl Stores {
 
     /// How many bytes are in use.
     pub(super) fn used(&self) -> usize {
-        self.arena.used() + self.distinct.used() + self.buffers()
+        self.arena.used() + self.distinct.used() + self.values.used() + self.buffers()
     }
 
     /// The bytes of the memory that is kept for the next result, beyond [`MOST_LOOSE`].
@@ -116,6 +125,20 @@ enum AccumulatorKind {
     Values {
         cell: Cell,
     },
+    /// Least or greatest of the values that are kept in order, so that they can be taken out again: by the aggregate's number.
+    Ordered {
+        wanted: Ordering,
+        number: u16,
+    },
+    /// A sum of floats that can be taken out again: besides, how many are NaN, and of both infinities.
+    FloatBag {
+        is_mean: bool,
+    },
+    /// The same of moments: besides, how many values are not finite.
+    MomentBag {
+        is_sample: bool,
+        is_root: bool,
+    },
 }
 
 /// A sum or a deviation of floats with an infinity or NaN among them; texts that are too long together.
@@ -127,12 +150,21 @@ impl Slots {
     /// # Errors
     /// In words: an aggregate does not fit its column.
     pub(super) fn of(aggregates: &[Aggregate], input: &Format, by_arrival: bool) -> Result<Slots, String> {
-        let mut slots = Slots { slots: Vec::with_capacity(aggregates.len()), bytes: 0, by_arrival };
+        Slots::of_kind(aggregates, input, (by_arrival, false))
+    }
+
+    fn of_kind(
+        aggregates: &[Aggregate],
+        input: &Format,
+        (by_arrival, corrects): (bool, bool),
+    ) -> Result<Slots, String> {
+        let mut slots = Slots { slots: Vec::with_capacity(aggregates.len()), bytes: 0, by_arrival, corrects };
         for aggregate in aggregates {
             let mut arguments = [None; 2];
             arguments.iter_mut().zip(&aggregate.arguments).for_each(|(place, argument)| *place = Some(*argument));
             let field = |number: usize| arguments[number].and_then(|index| input.fields().get(index));
             let kind = AccumulatorKind::of(aggregate.function, field(0), field(1))?;
+            let kind = if corrects { kind.correcting(slots.slots.len())? } else { kind };
             let distinct = match arguments[0] {
                 Some(index) if aggregate.distinct && kind.counts_each() => Some(index),
                 _ => None,
@@ -212,15 +244,12 @@ impl Slots {
             _ if slot.distinct.is_some() => false,
             AccumulatorKind::Extreme { cell, .. } | AccumulatorKind::Edge { cell, .. } => is_number(cell),
             AccumulatorKind::Arg { cell, by, .. } => is_number(cell) && is_number(by),
-            AccumulatorKind::Registers
-            | AccumulatorKind::Quantile(_)
-            | AccumulatorKind::Texts
-            | AccumulatorKind::Values { .. } => false,
             AccumulatorKind::Count
             | AccumulatorKind::Whole { .. }
             | AccumulatorKind::Float { .. }
             | AccumulatorKind::Moments { .. }
             | AccumulatorKind::Truth { .. } => true,
+            _ => false,
         })
     }
 
@@ -258,8 +287,7 @@ impl Slots {
         group: &'v [u8],
         stores: &'v mut Stores,
     ) -> Result<Value<'v>, EvalError> {
-        let Stores { arena, joined, .. } = stores;
-        self.slots.get(number).map_or(Ok(Value::Null), |slot| slot.result(group, arena, joined))
+        self.slots.get(number).map_or(Ok(Value::Null), |slot| slot.result(group, stores))
     }
 
     /// Adds the rows of another group.
@@ -301,8 +329,10 @@ impl Slots {
 
     /// Lets go of what the slots keep elsewhere; they are zeros then.
     pub(super) fn clear(&self, group: &mut [u8], stores: &mut Stores) {
-        for slot in &self.slots {
-            if slot.distinct.is_some() {
+        for (number, slot) in self.slots.iter().enumerate() {
+            if self.corrects {
+                slot.let_values_go(number, group, stores);
+            } else if slot.distinct.is_some() {
                 stores.distinct.clear(group, slot.at - 8);
             }
             slot.kind.clear(group, slot.at, &mut stores.arena);
@@ -320,8 +350,7 @@ impl Slots {
         stores: &mut Stores,
         mut each: impl FnMut(usize, Value<'_>) -> Result<(), EvalError>,
     ) -> Result<(), EvalError> {
-        let Stores { arena, joined, .. } = stores;
-        self.slots.iter().enumerate().try_for_each(|(number, slot)| each(number, slot.result(group, arena, joined)?))
+        self.slots.iter().enumerate().try_for_each(|(number, slot)| each(number, slot.result(group, stores)?))
     }
 }
 
@@ -384,6 +413,9 @@ impl AccumulatorKind {
             AccumulatorKind::Registers => Registers::SIZE,
             AccumulatorKind::Quantile(_) => Quantiles::SIZE,
             AccumulatorKind::Texts | AccumulatorKind::Values { .. } => Texts::SIZE,
+            AccumulatorKind::Ordered { .. } => 8,
+            AccumulatorKind::FloatBag { .. } => 40,
+            AccumulatorKind::MomentBag { .. } => 24,
         }
     }
 
@@ -398,6 +430,8 @@ impl AccumulatorKind {
                 | AccumulatorKind::Quantile(_)
                 | AccumulatorKind::Texts
                 | AccumulatorKind::Values { .. }
+                | AccumulatorKind::FloatBag { .. }
+                | AccumulatorKind::MomentBag { .. }
         )
     }
 
@@ -413,11 +447,7 @@ impl AccumulatorKind {
             AccumulatorKind::Registers => Registers::clear(group, at, arena),
             AccumulatorKind::Quantile(_) => Quantiles::clear(group, at, arena),
             AccumulatorKind::Texts | AccumulatorKind::Values { .. } => Texts::clear(group, at, arena),
-            AccumulatorKind::Count
-            | AccumulatorKind::Whole { .. }
-            | AccumulatorKind::Float { .. }
-            | AccumulatorKind::Moments { .. }
-            | AccumulatorKind::Truth { .. } => {}
+            _ => {}
         }
     }
 }
@@ -491,6 +521,9 @@ impl Slot {
                     special = SPECIAL;
                 }
             }
+            AccumulatorKind::Ordered { .. } => {}
+            AccumulatorKind::FloatBag { .. } => return self.put_into_bag(group, number(value)),
+            AccumulatorKind::MomentBag { .. } => return self.put_into_moments(group, number(value)),
         }
         store(group, self.at, ((before + 1) | special).to_le_bytes());
     }
@@ -566,6 +599,8 @@ impl Slot {
                 let place = (at + 8 + by.size(), cell);
                 return self.merge_cell(into, from, place, Some((at + 8, by)), stores, by_arrival);
             }
+            // Groups from which values are taken out again have no windows, and are not added up.
+            AccumulatorKind::Ordered { .. } | AccumulatorKind::FloatBag { .. } | AccumulatorKind::MomentBag { .. } => {}
             AccumulatorKind::Count => {}
             AccumulatorKind::Truth { .. } => {
                 let trues = count(into, at) + count(from, at);
@@ -617,7 +652,8 @@ impl Slot {
         stores.moved = copies;
     }
 
-    fn result<'v>(&'v self, group: &'v [u8], arena: &'v Arena, joined: &'v mut Joined) -> Result<Value<'v>, EvalError> {
+    fn result<'v>(&'v self, group: &'v [u8], stores: &'v mut Stores) -> Result<Value<'v>, EvalError> {
+        let Stores { arena, values, joined, .. } = stores;
         let (word, at) = (count(group, self.at), self.at + 8);
         let rows = word & !SPECIAL;
         if let (AccumulatorKind::Values { cell }, Some(format)) = (self.kind, &self.list) {
@@ -647,20 +683,7 @@ impl Slot {
                 Value::Float(if is_mean { sum / rows as f64 } else { sum })
             }
             AccumulatorKind::Moments { is_sample, is_root } => {
-                let divisor = rows - u64::from(is_sample);
-                if divisor == 0 {
-                    return Ok(Value::Null);
-                }
-                let variance = float(group, at + 8) / divisor as f64;
-                if is_special {
-                    return Ok(Value::Float(f64::NAN));
-                }
-                if !variance.is_finite() {
-                    return Err(EvalError::OutOfRange);
-                }
-                // Where all values are one, rounding must not leave less than nothing.
-                let variance = variance.max(0.0);
-                Value::Float(if is_root { variance.sqrt() } else { variance })
+                return deviation((float(group, at + 8), rows), is_special, (is_sample, is_root));
             }
             AccumulatorKind::Extreme { cell, .. } => cell.value(group, at, arena),
             AccumulatorKind::Edge { cell, .. } => cell.value(group, at + 8, arena),
@@ -674,6 +697,11 @@ impl Slot {
             AccumulatorKind::Texts if is_special => return Err(EvalError::TextTooLong),
             AccumulatorKind::Texts => Value::Text(Texts::join(group, at, arena, joined)),
             AccumulatorKind::Values { .. } => return Err(EvalError::IllTyped),
+            AccumulatorKind::Ordered { .. } => self.of_ordered(group, values),
+            AccumulatorKind::FloatBag { is_mean } => self.of_bag(group, rows, is_mean)?,
+            AccumulatorKind::MomentBag { is_sample, is_root } => {
+                return deviation((float(group, at + 8), rows), count(group, at + 16) > 0, (is_sample, is_root));
+            }
         })
     }
 }
@@ -715,69 +743,4 @@ fn copied<'c>(value: Value<'_>, copies: &'c [u8]) -> (Value<'c>, &'c [u8]) {
         Value::Decimal { unscaled, scale } => (Value::Decimal { unscaled, scale }, copies),
         Value::Null | Value::Enum { .. } | Value::List(_) | Value::Record(_) => (Value::Null, copies),
     }
-}
-
-/// A whole number, or a decimal in its units.
-#[inline]
-fn whole(value: &Value<'_>) -> i128 {
-    match value {
-        Value::Int(value) => (*value).into(),
-        Value::Uint(value) => (*value).into(),
-        Value::Decimal { unscaled, .. } => *unscaled,
-        _ => 0,
-    }
-}
-
-/// Any number as a float.
-#[inline]
-fn number(value: &Value<'_>) -> f64 {
-    match value {
-        Value::Int(value) => *value as f64,
-        Value::Uint(value) => *value as f64,
-        Value::Float(value) => *value,
-        Value::Decimal { unscaled, scale } => *unscaled as f64 / 10f64.powi((*scale).into()),
-        Value::Timestamp(value) => *value as f64,
-        _ => 0.0,
-    }
-}
-
-fn integer(value: i128, ty: FieldType) -> Result<Value<'static>, EvalError> {
-    match ty {
-        FieldType::F32 | FieldType::F64 => Ok(Value::Float(value as f64)),
-        FieldType::Decimal { .. } => Ok(Value::Decimal { unscaled: value, scale: 0 }),
-        ty if ty.integer_range().is_none_or(|(least, most)| value < least || value > most) => {
-            Err(EvalError::OutOfRange)
-        }
-        _ => match i64::try_from(value) {
-            Ok(value) => Ok(Value::Int(value)),
-            Err(_) => Ok(Value::Uint(u64::try_from(value).map_err(|_| EvalError::OutOfRange)?)),
-        },
-    }
-}
-
-/// A sum in units of a scale.
-fn units(sum: i128, scale: u8, ty: FieldType) -> Result<Value<'static>, EvalError> {
-    match (scale, ty) {
-        (_, FieldType::F32 | FieldType::F64) => Ok(Value::Float(sum as f64 / 10f64.powi(scale.into()))),
-        (0, ty) => integer(sum, ty),
-        _ => Ok(Value::Decimal { unscaled: sum, scale }),
-    }
-}
-
-/// The mean, rounded half away from zero to the scale of the result.
-fn mean(sum: i128, scale: u8, rows: u64, ty: FieldType) -> Result<Value<'static>, EvalError> {
-    let FieldType::Decimal { scale: wanted, .. } = ty else {
-        return Ok(Value::Float(sum as f64 / 10f64.powi(scale.into()) / rows as f64));
-    };
-    let rows = i128::from(rows);
-    let (up, down) = (wanted.saturating_sub(scale), scale.saturating_sub(wanted));
-    let power = 10i128.checked_pow(up.into()).ok_or(EvalError::OutOfRange)?;
-    let divisor =
-        10i128.checked_pow(down.into()).and_then(|power| rows.checked_mul(power)).ok_or(EvalError::OutOfRange)?;
-    let (whole, rest) = (sum / divisor, sum % divisor);
-    let rest = rest.checked_mul(power).ok_or(EvalError::OutOfRange)?;
-    let (part, over) = (rest / divisor, rest % divisor);
-    let up = if over.unsigned_abs() * 2 >= divisor.unsigned_abs() { over.signum() } else { 0 };
-    let unscaled = whole.checked_mul(power).and_then(|whole| whole.checked_add(part + up));
-    Ok(Value::Decimal { unscaled: unscaled.ok_or(EvalError::OutOfRange)?, scale: wanted })
 }

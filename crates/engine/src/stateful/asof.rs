@@ -5,7 +5,7 @@ use crossdock_query::{AsofJoin, JoinKind, RowTime};
 
 use super::arena::Arena;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
-use super::moment::{Budget, Emit, Lost, Moment};
+use super::moment::{Budget, Change, Emit, Lost, Moment};
 use super::pair::Pairs;
 use super::rows::{Kept, List, ROW_BYTES, Rows};
 use super::time_queue::TimeQueue;
@@ -95,7 +95,7 @@ impl Asof {
 
     /// Lets a left row leave that has no partner.
     pub(super) fn leave(&mut self, bytes: &[u8], emit: Emit<'_>) {
-        emit(self.pairs.make([Some(bytes), None]));
+        emit(self.pairs.make([Some(bytes), None]).map(Change::row));
     }
 
     /// Takes a row of a side.
@@ -120,7 +120,7 @@ impl Asof {
         let is_ready = !self.waits || self.is_ready(moment.time, moment.marks[1]);
         let Some(key) = key else {
             if self.is_left {
-                emit(self.pairs.make([Some(bytes), None]));
+                emit(self.pairs.make([Some(bytes), None]).map(Change::row));
             }
             return;
         };
@@ -164,12 +164,12 @@ impl Asof {
     /// late.
     fn join(&mut self, number: u32, time: i64, bytes: &[u8], emit: Emit<'_>) {
         match self.latest(number, time) {
-            Some(right) => emit(self.pairs.make([Some(bytes), Some(self.arena.get(right.block))])),
+            Some(right) => emit(self.pairs.make([Some(bytes), Some(self.arena.get(right.block))]).map(Change::row)),
             None => {
                 let is_late = self.of_key.get(number as usize).is_some_and(|of_key| of_key.had_older);
                 self.lost.late += u64::from(is_late);
                 if self.is_left {
-                    emit(self.pairs.make([Some(bytes), None]));
+                    emit(self.pairs.make([Some(bytes), None]).map(Change::row));
                 }
             }
         }
@@ -236,9 +236,13 @@ impl Asof {
             if let Some(&Kept { key, block, .. }) = self.rows.get(row) {
                 match self.latest(key, time) {
                     Some(right) => {
-                        emit(self.pairs.make([Some(self.arena.get(block)), Some(self.arena.get(right.block))]));
+                        emit(
+                            self.pairs
+                                .make([Some(self.arena.get(block)), Some(self.arena.get(right.block))])
+                                .map(Change::row),
+                        );
                     }
-                    None if self.is_left => emit(self.pairs.make([Some(self.arena.get(block)), None])),
+                    None if self.is_left => emit(self.pairs.make([Some(self.arena.get(block)), None]).map(Change::row)),
                     None => {}
                 }
                 self.trim(key, marks);

@@ -1,11 +1,14 @@
-//! Joins of rows whose times are near each other.
+//! Joins of rows whose times are near each other; [without bounds](unbounded) of all rows that are kept.
+
+mod unbounded;
 
 use crossdock_format::{Format, Record};
 use crossdock_query::{EvalError, Interpreter, IntervalJoin, JoinKind, Program, RowTime};
 
 use super::arena::Arena;
+use super::gathered::Gathered;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
-use super::moment::{Budget, Emit, Lost, Moment};
+use super::moment::{Budget, Change, Emit, Lost, Moment};
 use super::pair::Pairs;
 use super::rows::{Kept, List, ROW_BYTES, Rows};
 use super::time_queue::TimeQueue;
@@ -36,6 +39,11 @@ pub(super) struct Join {
     condition: Option<Program>,
     interpreter: Interpreter,
     key: Vec<u8>,
+    /// Without bounds: rows are numbered as they come, and their numbers are their times.
+    pub(super) is_bounded: bool,
+    arrived: i64,
+    /// Of a join without bounds, the rows that are yet to be put in, with their sides.
+    gathered: Gathered<usize>,
     pub(super) lost: Lost,
 }
 
@@ -60,6 +68,9 @@ impl Join {
             condition: join.condition.clone(),
             interpreter: Interpreter::new(),
             key: Vec::new(),
+            is_bounded: join.is_bounded(),
+            arrived: 0,
+            gathered: Gathered::default(),
             lost: Lost::default(),
         })
     }
@@ -127,7 +138,7 @@ impl Join {
             self.lists.resize(number as usize + 1, [List::EMPTY; 2]);
         }
         let (least, most) = self.partners(own, moment.time);
-        let is_matched = !is_new && self.match_with(others, number, (least, most), bytes, emit);
+        let is_matched = !is_new && self.match_with(others, number, (least, most), (bytes, true), emit);
         if most < moment.marks[others] || most < least {
             // No partner can come any more.
             if !is_matched && self.leaves_alone(own) {
@@ -135,23 +146,28 @@ impl Join {
             }
             return self.remove_key(number);
         }
-        let block = self.arena.put(bytes);
-        let kept = Kept { time: moment.time, block, key: number, older: NONE, newer: NONE, is_matched };
-        let row = self.rows.add(kept);
-        if let Some(lists) = self.lists.get_mut(number as usize) {
-            let before = self.rows.last_until(lists[own], moment.time);
-            self.rows.link(&mut lists[own], row, before);
-        }
-        self.by_time[own].push(moment.time, row);
+        self.keep(own, number, (moment.time, is_matched), bytes);
     }
 
-    /// Emits the pairs of a row with those of a key on the other side; returns whether there is one.
+    /// Keeps a row under its key, behind those that are not later.
+    fn keep(&mut self, own: usize, key: u32, (time, is_matched): (i64, bool), bytes: &[u8]) {
+        let block = self.arena.put(bytes);
+        let row = self.rows.add(Kept { time, block, key, older: NONE, newer: NONE, is_matched });
+        if let Some(lists) = self.lists.get_mut(key as usize) {
+            let before = self.rows.last_until(lists[own], time);
+            self.rows.link(&mut lists[own], row, before);
+        }
+        self.by_time[own].push(time, row);
+    }
+
+    /// Emits the pairs of a row with those of a key on the other side, as ones that come or, if the row does not come, ones that go;
+    /// returns whether there is one.
     fn match_with(
         &mut self,
         others: usize,
         number: u32,
         (least, most): (i64, i64),
-        bytes: &[u8],
+        (bytes, comes): (&[u8], bool),
         emit: Emit<'_>,
     ) -> bool {
         let Join { arena, rows, lists, pairs, condition, interpreter, .. } = self;
@@ -165,7 +181,7 @@ impl Join {
             let both = if others == 1 { [Some(bytes), Some(partner)] } else { [Some(partner), Some(bytes)] };
             match pairs.make(both).and_then(|pair| Ok(holds(condition.as_ref(), pair, interpreter)?.then_some(pair))) {
                 Ok(Some(pair)) => {
-                    emit(Ok(pair));
+                    emit(Ok(if comes { Change::row(pair) } else { Change { before: Some(pair), after: None } }));
                     rows.set_matched(at);
                     is_matched = true;
                 }
@@ -178,7 +194,8 @@ impl Join {
     }
 
     fn emit_alone(&mut self, side: usize, bytes: &[u8], emit: Emit<'_>) {
-        emit(self.pairs.make(if side == 0 { [Some(bytes), None] } else { [None, Some(bytes)] }));
+        let pair = self.pairs.make(if side == 0 { [Some(bytes), None] } else { [None, Some(bytes)] });
+        emit(pair.map(Change::row));
     }
 
     fn remove_key(&mut self, number: u32) {
@@ -197,6 +214,9 @@ impl Join {
     /// alone if they found none and are to.
     #[inline]
     pub(super) fn expire(&mut self, marks: [i64; 2], budget: &Budget, emit: Emit<'_>) -> bool {
+        if !self.is_bounded {
+            return false;
+        }
         for side in [0, 1] {
             while let Some((_, row)) = self.expired(side, marks) {
                 if budget.is_spent() {
@@ -208,7 +228,8 @@ impl Join {
                     && let Some(kept) = self.rows.get(row).filter(|kept| !kept.is_matched)
                 {
                     let bytes = self.arena.get(kept.block);
-                    emit(self.pairs.make(if side == 0 { [Some(bytes), None] } else { [None, Some(bytes)] }));
+                    let pair = self.pairs.make(if side == 0 { [Some(bytes), None] } else { [None, Some(bytes)] });
+                    emit(pair.map(Change::row));
                 }
                 self.remove(side, row);
             }
@@ -227,15 +248,20 @@ impl Join {
 
     /// Forgets the row of the least time; returns whether there was one.
     pub(super) fn forget(&mut self) -> bool {
-        let time = |side: usize| self.by_time[side].peek().map(|(time, _)| time);
-        let side = match (time(0), time(1)) {
-            (Some(left), Some(right)) => usize::from(right < left),
-            (left, _) => usize::from(left.is_none()),
-        };
-        let Some((_, row)) = self.by_time[side].pop() else { return false };
-        self.remove(side, row);
-        self.lost.forgotten += 1;
-        true
+        loop {
+            let time = |side: usize| self.by_time[side].peek().map(|(time, _)| time);
+            let side = match (time(0), time(1)) {
+                (Some(left), Some(right)) => usize::from(right < left),
+                (left, _) => usize::from(left.is_none()),
+            };
+            let Some((time, row)) = self.by_time[side].pop() else { return false };
+            // One that was taken back has left its place in the queue.
+            if self.rows.get(row).is_some_and(|kept| kept.time == time) {
+                self.remove(side, row);
+                self.lost.forgotten += 1;
+                return true;
+            }
+        }
     }
 }
 

@@ -82,6 +82,19 @@ impl KeyColumns {
         }
     }
 
+    /// Appends a value that is not null, which is the only column, so that the bytes stand in the order of values.
+    pub(super) fn append_single(&self, value: &Value<'_>, key: &mut Vec<u8>) {
+        for column in &self.columns {
+            column.append(value, key);
+        }
+    }
+
+    /// The value of these bytes.
+    pub(super) fn single<'k>(&self, bytes: &'k [u8]) -> Value<'k> {
+        let mut rest = bytes;
+        self.columns.first().map_or(Value::Null, |column| column.value(&mut rest, bytes.len()))
+    }
+
     /// Hands over the values of a key, in order of the columns.
     pub(super) fn values<'k>(&self, key: &'k [u8], mut each: impl FnMut(usize, Value<'k>)) {
         let (mut rest, mut lengths) = key.split_at(key.len().saturating_sub(4 * self.texts));

@@ -12,7 +12,7 @@ use super::arena::{Arena, Block};
 use super::gathered::Gathered;
 use super::grow;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys};
-use super::moment::{Budget, Emit, Lost};
+use super::moment::{Budget, Change, Emit, Lost};
 use crate::handler::ParameterValues;
 use crate::kernel::FieldPosition;
 use crate::snapshot::{StateStep, UNWALKED};
@@ -286,7 +286,7 @@ impl Latest {
         if let Some(place) = self.row.get_mut(self.step.at) {
             *place = step as u8 | mark;
         }
-        emit(Ok(&self.row));
+        emit(Ok(Change::row(&self.row)));
     }
 
     fn emit_kept(&mut self, row: Block, step: StateStep, mark: u8, emit: Emit<'_>) {
@@ -295,7 +295,7 @@ impl Latest {
         if let Some(place) = self.row.get_mut(self.step.at) {
             *place = step as u8 | mark;
         }
-        emit(Ok(&self.row));
+        emit(Ok(Change::row(&self.row)));
     }
 
     fn emit_mark(&mut self, step: StateStep, emit: Emit<'_>) {

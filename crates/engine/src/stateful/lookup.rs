@@ -5,7 +5,7 @@ use crossdock_query::{Interpreter, JoinKind, Program, TableLookup};
 
 use super::join::holds;
 use super::keys::KeyColumns;
-use super::moment::Emit;
+use super::moment::{Change, Emit};
 use super::pair::Pairs;
 use super::table::TableRows;
 
@@ -50,7 +50,7 @@ impl Lookup {
                 let pair = pairs.make([Some(bytes), Some(row)]);
                 match pair.and_then(|pair| Ok(holds(condition.as_ref(), pair, interpreter)?.then_some(pair))) {
                     Ok(Some(pair)) => {
-                        emit(Ok(pair));
+                        emit(Ok(Change::row(pair)));
                         is_matched = true;
                     }
                     Ok(None) => {}
@@ -59,7 +59,7 @@ impl Lookup {
             }
         }
         if *is_left && !is_matched {
-            emit(pairs.make([Some(bytes), None]));
+            emit(pairs.make([Some(bytes), None]).map(Change::row));
         }
     }
 }

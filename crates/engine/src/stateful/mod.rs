@@ -21,6 +21,7 @@ mod accumulate;
 mod arena;
 mod asof;
 mod cell;
+mod corrected_over;
 mod distinct;
 mod first_rows;
 mod frames;
@@ -31,6 +32,7 @@ mod keys;
 mod latest;
 mod lookup;
 mod moment;
+mod multiset;
 mod operator;
 mod over;
 mod pair;
@@ -429,7 +431,8 @@ fn wants_time(stage: &Stage) -> bool {
     match &stage.operator {
         Operator::Union | Operator::Over(_) | Operator::Lookup(_) => false,
         Operator::Aggregate(aggregation) => aggregation.window != Window::Running,
-        Operator::Join(_) | Operator::Asof(_) | Operator::Latest(_) | Operator::First(_) => true,
+        Operator::Join(join) => join.is_bounded(),
+        Operator::Asof(_) | Operator::Latest(_) | Operator::First(_) => true,
     }
 }
 

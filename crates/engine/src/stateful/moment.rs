@@ -5,8 +5,23 @@ use std::cell::Cell;
 use crossdock_format::{ValueError, ValueProblem};
 use crossdock_query::EvalError;
 
+/// A row, and the one in whose place it comes. Most rows come in the place of none; one that is taken back has none in its place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Change<'r> {
+    pub(super) before: Option<&'r [u8]>,
+    pub(super) after: Option<&'r [u8]>,
+}
+
+impl<'r> Change<'r> {
+    /// A row that comes in the place of none.
+    #[inline]
+    pub(super) fn row(row: &'r [u8]) -> Change<'r> {
+        Change { before: None, after: Some(row) }
+    }
+}
+
 /// Where a stage's rows go, or why one could not be made.
-pub(super) type Emit<'e> = &'e mut dyn FnMut(Result<&[u8], EvalError>);
+pub(super) type Emit<'e> = &'e mut dyn FnMut(Result<Change<'_>, EvalError>);
 
 /// The time of a row, and how far its stage has come.
 #[derive(Clone, Copy, Debug)]

@@ -4,11 +4,12 @@ use crossdock_format::Format;
 use crossdock_query::{Operator as Plan, RowTime, Stage as StagePlan};
 
 use super::asof::Asof;
+use super::corrected_over::CorrectedOver;
 use super::first_rows::FirstRows;
 use super::join::Join;
 use super::latest::{Latest, StateOrder};
 use super::lookup::Lookup;
-use super::moment::{Budget, Emit, Lost, Moment};
+use super::moment::{Budget, Change, Emit, Lost, Moment};
 use super::over::Over;
 use super::table::TableRows;
 use super::windows::Windows;
@@ -19,6 +20,7 @@ pub(super) enum Operator {
     Union,
     Windows(Box<Windows>),
     Over(Box<Over>),
+    CorrectedOver(Box<CorrectedOver>),
     Join(Box<Join>),
     Asof(Box<Asof>),
     Latest(Box<Latest>),
@@ -45,10 +47,13 @@ impl Operator {
                 let input = input(0)?;
                 Operator::Windows(Box::new(Windows::of(aggregation, &input.row, input.time.is_some(), &stage.rows)?))
             }
+            Plan::Over(over) if over.identity.is_some() => {
+                Operator::CorrectedOver(Box::new(CorrectedOver::of(over, &input(0)?.row, &stage.rows)?))
+            }
             Plan::Over(over) => Operator::Over(Box::new(Over::of(over, &input(0)?.row, &stage.rows)?)),
             Plan::Join(join) => {
                 let formats = [&input(0)?.row, &input(1)?.row];
-                if input(0)?.time.is_none() || input(1)?.time.is_none() {
+                if join.is_bounded() && (input(0)?.time.is_none() || input(1)?.time.is_none()) {
                     return Err("a join by time needs the times of both inputs".to_owned());
                 }
                 Operator::Join(Box::new(Join::of(join, formats, &stage.rows)?))
@@ -76,17 +81,26 @@ impl Operator {
         })
     }
 
-    /// Takes a row of an input; `table` has the rows that the stage looks up.
+    /// Takes a change of an input's rows; `table` has the rows that the stage looks up. Where rows are not taken back, each is one of
+    /// its own.
     #[inline]
     pub(super) fn take(
         &mut self,
-        (input, row): (usize, &[u8]),
+        (input, change): (usize, Change<'_>),
         moment: Moment,
         table: Option<&TableRows>,
         emit: Emit<'_>,
     ) {
         match self {
-            Operator::Union => emit(Ok(row)),
+            Operator::Union => return emit(Ok(change)),
+            Operator::Windows(windows) if windows.corrects => return windows.correct(change, emit),
+            Operator::CorrectedOver(over) => return over.take(change, emit),
+            Operator::Join(join) if !join.is_bounded => return join.change(input, change, emit),
+            _ => {}
+        }
+        let Some(row) = change.after else { return };
+        match self {
+            Operator::Union | Operator::CorrectedOver(_) => {}
             Operator::Windows(windows) => windows.take(row, moment, emit),
             Operator::Over(over) => over.take(row, emit),
             Operator::Join(join) => join.take(input, row, moment, emit),
@@ -119,7 +133,7 @@ impl Operator {
     #[inline]
     pub(super) fn advance(&mut self, moment: Moment, budget: &Budget, emit: Emit<'_>) -> bool {
         match self {
-            Operator::Union | Operator::Over(_) | Operator::Lookup(_) => false,
+            Operator::Union | Operator::Over(_) | Operator::CorrectedOver(_) | Operator::Lookup(_) => false,
             Operator::Windows(windows) => windows.close(moment.watermark, budget, emit),
             Operator::Join(join) => join.expire(moment.marks, budget, emit),
             Operator::Asof(asof) => asof.release(moment.marks, budget, emit),
@@ -132,11 +146,11 @@ impl Operator {
     #[inline]
     pub(super) fn given(&self, time: RowTime, moment: Moment) -> i64 {
         match self {
-            Operator::Union | Operator::Over(_) | Operator::Latest(_) | Operator::Lookup(_) => i64::MIN,
             Operator::Windows(windows) => windows.given(time, moment.watermark),
             Operator::Join(join) => join.given(time, moment.marks),
             Operator::Asof(asof) => asof.given(time, moment.marks),
             Operator::First(first) => first.given(time, moment),
+            _ => i64::MIN,
         }
     }
 
@@ -157,6 +171,7 @@ impl Operator {
         match self {
             Operator::Windows(windows) => windows.settle(emit),
             Operator::Latest(latest) => latest.settle(emit),
+            Operator::Join(join) => join.settle(emit),
             _ => {}
         }
     }
@@ -201,6 +216,7 @@ impl Operator {
             Operator::Union | Operator::Lookup(_) => 0,
             Operator::Windows(windows) => windows.used(),
             Operator::Over(over) => over.used(),
+            Operator::CorrectedOver(over) => over.used(),
             Operator::Join(join) => join.used(),
             Operator::Asof(asof) => asof.used(),
             Operator::Latest(latest) => latest.used(),
@@ -208,13 +224,14 @@ impl Operator {
         }
     }
 
-    /// Forgets the oldest of what it keeps; returns whether there was something.
-    pub(super) fn forget(&mut self) -> bool {
+    /// Forgets the oldest of what it keeps; returns whether there was something. A group that gives changes leaves.
+    pub(super) fn forget(&mut self, emit: Emit<'_>) -> bool {
         match self {
             // It keeps within its own bounds, and its readers learn of each key that goes.
             Operator::Union | Operator::Latest(_) | Operator::Lookup(_) => false,
-            Operator::Windows(windows) => windows.forget(),
+            Operator::Windows(windows) => windows.forget(emit),
             Operator::Over(over) => over.forget(),
+            Operator::CorrectedOver(over) => over.forget(),
             Operator::Join(join) => join.forget(),
             Operator::Asof(asof) => asof.forget(),
             Operator::First(first) => first.forget(),
@@ -227,6 +244,7 @@ impl Operator {
             Operator::Union | Operator::Lookup(_) => Lost::default(),
             Operator::Windows(windows) => std::mem::take(&mut windows.lost),
             Operator::Over(over) => std::mem::take(&mut over.lost),
+            Operator::CorrectedOver(over) => std::mem::take(&mut over.lost),
             Operator::Join(join) => std::mem::take(&mut join.lost),
             Operator::Asof(asof) => std::mem::take(&mut asof.lost),
             Operator::Latest(latest) => std::mem::take(&mut latest.lost),

@@ -12,7 +12,7 @@ use super::accumulate::{Slots, Stores};
 use super::cell::{Cell, load, plain, store};
 use super::frames::{EachValue, FrameColumns, FrameWork, Scratch};
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys};
-use super::moment::{Emit, Lost, refused};
+use super::moment::{Change, Emit, Lost, refused};
 use super::past_rows::{Past, PastRow, PastRows};
 
 /// The state of calls with OVER.
@@ -85,7 +85,7 @@ enum ValueWork {
 }
 
 /// The columns of an aggregate in a row.
-fn columns_of(aggregate: &Aggregate) -> FrameColumns {
+pub(super) fn columns_of(aggregate: &Aggregate) -> FrameColumns {
     let mut arguments = [None; 2];
     arguments.iter_mut().zip(&aggregate.arguments).for_each(|(place, argument)| *place = Some(*argument));
     FrameColumns { arguments, filter: aggregate.filter }
@@ -143,7 +143,7 @@ impl Over {
         partitions.iter_mut().for_each(|partition| partition.take(&row, key, scratch));
         made.clear();
         let set = self.set_all(bytes);
-        emit(set.and_then(|()| self.row.finish().map_err(|_| EvalError::RecordTooLong)));
+        emit(set.and_then(|()| self.row.finish().map(Change::row).map_err(|_| EvalError::RecordTooLong)));
     }
 
     fn set_all(&mut self, bytes: &[u8]) -> Result<(), EvalError> {

@@ -72,6 +72,30 @@ impl Ranked {
         Some(self.rank(piece, place, most))
     }
 
+    /// The row of this key, to be written.
+    pub(crate) fn row_mut(&mut self, key: &[u8]) -> Option<&mut [u8]> {
+        let (piece, Ok(place)) = self.find(key) else { return None };
+        let block = *self.pieces.get(piece)?.get(place)?;
+        let length = self.row(block).len();
+        self.arena.get_mut(block)?.get_mut(..length)
+    }
+
+    /// The first key that is not less than this one.
+    pub(crate) fn first_from(&self, key: &[u8]) -> Option<&[u8]> {
+        let (piece, Ok(place) | Err(place)) = self.find(key);
+        self.pieces.get(piece)?.get(place).map(|block| self.key(*block))
+    }
+
+    /// The last key that is less than this one.
+    pub(crate) fn last_before(&self, key: &[u8]) -> Option<&[u8]> {
+        let (piece, Ok(place) | Err(place)) = self.find(key);
+        let block = match place.checked_sub(1) {
+            Some(before) => self.pieces.get(piece)?.get(before),
+            None => self.pieces.get(piece.checked_sub(1)?)?.last(),
+        };
+        block.map(|block| self.key(*block))
+    }
+
     /// Takes the row of this key out, into `row`. Returns how many stand before it, or `most` if those are more; nothing if there is
     /// no such row.
     pub(crate) fn remove(&mut self, key: &[u8], row: &mut Vec<u8>, most: usize) -> Option<usize> {
@@ -192,6 +216,12 @@ mod tests {
                     there.iter().for_each(|there| assert_eq!(&row, there));
                 }
                 prop_assert_eq!(ranked.len(), model.len());
+            }
+            for key in [&b"0"[..], b"1000", b"42", b"9", b"z"] {
+                let (from, before) = (model.range(key.to_vec()..).next(), model.range(..key.to_vec()).next_back());
+                prop_assert_eq!(ranked.first_from(key), from.map(|(key, _)| key.as_slice()));
+                prop_assert_eq!(ranked.last_before(key), before.map(|(key, _)| key.as_slice()));
+                prop_assert_eq!(ranked.row_mut(key).map(|row| row.to_vec()), model.get(key).cloned());
             }
             let rows: Vec<&[u8]> = (0..).map_while(|rank| ranked.at(rank)).collect();
             prop_assert_eq!(rows, model.values().map(Vec::as_slice).collect::<Vec<_>>());

@@ -1,6 +1,7 @@
 //! Rows that a join keeps, in lists by key that are in order of time.
 
 use super::arena::{Arena, Block};
+use super::grow;
 use super::keys::NONE;
 
 /// Rows by numbers that are used again once a row is gone.
@@ -69,7 +70,7 @@ impl Rows {
             *vacant = row;
             return number;
         }
-        self.rows.push(row);
+        grow::push(&mut self.rows, row);
         self.rows.len() as u32 - 1
     }
 
@@ -124,6 +125,7 @@ impl Rows {
     pub(super) fn free(&mut self, number: u32, arena: &mut Arena) {
         let Some(row) = self.rows.get_mut(number as usize) else { return };
         arena.free(std::mem::take(&mut row.block));
+        row.time = i64::MIN;
         row.newer = self.first_vacant.replace(number).unwrap_or(NONE);
         self.there -= 1;
     }

@@ -4,10 +4,11 @@ use crossdock_format::{Format, Record, Value};
 use crossdock_query::{DerivedTime, EvalError, Interpreter, Port, Program, Projection, StatefulProgram};
 
 use super::latest::StateOrder;
-use super::moment::{Budget, Lost, Moment};
+use super::moment::{Budget, Change, Lost, Moment};
 use super::operator::Operator;
 use super::table::StageTables;
 use crate::handler::Sink;
+use crate::kernel::FieldPosition;
 use crate::project::RowPlan;
 
 /// The latest time that a row may have, in ns since 1970: 100 days before the times end. Past it no window could end, and a record
@@ -72,7 +73,15 @@ pub(super) struct Then {
     program: Program,
     rows: Option<RowPlan>,
     to: Option<Port>,
+    /// Where a record says which kind of change it is, if it does.
+    word: Option<FieldPosition>,
+    /// The row that another takes the place of.
+    former: Vec<u8>,
 }
+
+/// The words for changes, as long as their column.
+const UPDATE: [u8; 6] = *b"update";
+const LEAVE: [u8; 6] = *b"leave\0";
 
 /// Where rows leave, and what became of those that did not.
 pub(super) struct Flow<'a> {
@@ -89,18 +98,44 @@ pub(super) struct Flow<'a> {
     pub(super) tables: &'a StageTables,
 }
 
+impl Flow<'_> {
+    /// What was made; an error is counted.
+    #[inline]
+    fn counted<T>(&mut self, made: Result<Option<T>, EvalError>) -> Option<T> {
+        made.unwrap_or_else(|error| {
+            self.errors += 1;
+            self.error = Some(error);
+            None
+        })
+    }
+
+    #[inline]
+    fn push(&mut self, row: &[u8]) {
+        self.out.push(row);
+        self.made += 1;
+    }
+}
+
 impl Then {
     /// The programs behind the stages.
-    pub(super) fn all(program: &StatefulProgram) -> Vec<Then> {
+    pub(super) fn all(program_of: &StatefulProgram) -> Vec<Then> {
         let then = |stage: &crossdock_query::Stage| {
             let program = stage.then.clone();
             let rows = match &program.projection {
                 Projection::All => None,
                 Projection::Fields(outputs) => Some(RowPlan::of(outputs, &program.input, &program.output)),
             };
-            Then { program, rows, to: stage.to }
+            let word = stage.then.output.fields().last().filter(|_| program_of.changes && stage.to.is_none());
+            Then { program, rows, to: stage.to, word: word.map(FieldPosition::of), former: Vec::new() }
         };
-        program.stages.iter().map(then).collect()
+        program_of.stages.iter().map(then).collect()
+    }
+
+    /// The row that the program makes of one; nothing if it does not pass.
+    #[inline]
+    fn made<'m>(&'m mut self, row: &'m [u8], interpreter: &mut Interpreter) -> Result<Option<&'m [u8]>, EvalError> {
+        let is_changed = self.rows.is_some();
+        Ok(self.run(row, interpreter)?.map(|made| if is_changed { made } else { row }))
     }
 
     /// Runs the program on a row; nothing if it does not pass.
@@ -215,9 +250,9 @@ impl State {
     #[inline]
     pub(super) fn take(&mut self, thens: &mut [Then], port: Port, row: &[u8], flow: &mut Flow<'_>) {
         self.budget.renew();
-        self.walk(thens).feed(port, row, flow);
+        self.walk(thens).feed(port, Change::row(row), flow);
         if self.used() > self.max_bytes {
-            self.shed();
+            self.shed(thens, flow);
         }
     }
 
@@ -261,7 +296,7 @@ impl State {
             stage.operator.settle(&mut |row| behind.pass(then, row, flow));
         }
         if self.used() > self.max_bytes {
-            self.shed();
+            self.shed(thens, flow);
         }
     }
 
@@ -293,10 +328,13 @@ impl State {
 
     /// Makes the state smaller than its bound: the stage that keeps most forgets its oldest, until it is.
     #[cold]
-    fn shed(&mut self) {
+    fn shed(&mut self, thens: &mut [Then], flow: &mut Flow<'_>) {
         while self.used() > self.max_bytes {
-            let most = self.stages.iter_mut().max_by_key(|stage| stage.operator.used());
-            if !most.is_some_and(|stage| stage.operator.forget()) {
+            let most = self.stages.iter().enumerate().max_by_key(|(_, stage)| stage.operator.used());
+            let Some(number) = most.map(|(number, _)| number) else { return };
+            let mut walk = self.walk(thens);
+            let Some((stage, then, mut behind)) = walk.at(number) else { return };
+            if !stage.operator.forget(&mut |row| behind.pass(then, row, flow)) {
                 return;
             }
         }
@@ -337,10 +375,11 @@ impl<'w> Walk<'w> {
         Some((stage, then, Walk { stages, thens, first: number + 1, now, max_bytes, budget }))
     }
 
-    /// Gives a row to a stage, and lets time go on if the row is the newest of its input.
+    /// Gives a change to a stage, and lets time go on if the row is the newest of its input.
     #[inline]
-    fn feed(&mut self, port: Port, row: &[u8], flow: &mut Flow<'_>) {
+    fn feed(&mut self, port: Port, change: Change<'_>, flow: &mut Flow<'_>) {
         let now = self.now;
+        let Some(row) = change.after.or(change.before) else { return };
         let is_over = self
             .at(port.stage)
             .is_some_and(|(stage, ..)| stage.inputs.get(port.input).is_some_and(|input| input.is_over));
@@ -348,6 +387,10 @@ impl<'w> Walk<'w> {
             self.reopen(port);
         }
         let Some((stage, then, mut behind)) = self.at(port.stage) else { return };
+        if change.after.is_none() && stage.inputs.get(port.input).is_some_and(|input| input.time.is_some()) {
+            // What goes by time takes no row back.
+            return;
+        }
         let Some(time) = stage.time_of(port.input, row, now) else {
             if stage.operator.leaves_alone(port.input) {
                 stage.operator.leave(port.input, row, &mut |row| behind.pass(then, row, flow));
@@ -357,7 +400,7 @@ impl<'w> Walk<'w> {
             return;
         };
         let (moment, table) = (stage.moment(time, now), flow.tables.rows(port.stage));
-        stage.operator.take((port.input, row), moment, table, &mut |row| behind.pass(then, row, flow));
+        stage.operator.take((port.input, change), moment, table, &mut |row| behind.pass(then, row, flow));
         let Some(input) = stage.inputs.get_mut(port.input) else { return };
         let mark = time.saturating_sub(input.lateness);
         let is_newest = input.time.is_some() && input.derived.is_none() && mark > input.mark;
@@ -369,8 +412,8 @@ impl<'w> Walk<'w> {
         }
         // A row may bring many to the stages behind, before the bytes of all are looked at.
         let max_bytes = self.max_bytes;
-        if let Some((stage, ..)) = self.at(port.stage) {
-            while stage.operator.used() > max_bytes && stage.operator.forget() {}
+        if let Some((stage, then, mut behind)) = self.at(port.stage) {
+            while stage.operator.used() > max_bytes && stage.operator.forget(&mut |row| behind.pass(then, row, flow)) {}
         }
     }
 
@@ -410,30 +453,56 @@ impl<'w> Walk<'w> {
     }
 
     /// Runs the program behind a stage on one of its rows, and hands on what it makes.
-    fn pass(&mut self, then: &mut Then, row: Result<&[u8], EvalError>, flow: &mut Flow<'_>) {
+    #[inline]
+    fn pass(&mut self, then: &mut Then, change: Result<Change<'_>, EvalError>, flow: &mut Flow<'_>) {
         let to = then.to;
-        let (is_changed, made) = (then.rows.is_some(), row.and_then(|row| then.run(row, flow.interpreter)));
-        let made = match (made, row) {
-            (Ok(Some(made)), Ok(row)) => {
-                if is_changed {
-                    made
-                } else {
-                    row
-                }
-            }
-            (Ok(_), _) => return,
-            (Err(error), _) => {
-                flow.errors += 1;
-                flow.error = Some(error);
-                return;
-            }
+        let made = match change {
+            Ok(Change { before: None, after: Some(row) }) => then.made(row, flow.interpreter),
+            Ok(change) => return self.pass_change(then, change, flow),
+            Err(error) => Err(error),
         };
+        let Some(made) = flow.counted(made) else { return };
         match to {
-            Some(port) => self.feed(port, made, flow),
-            None => {
-                flow.out.push(made);
-                flow.made += 1;
+            Some(port) => self.feed(port, Change::row(made), flow),
+            None => flow.push(made),
+        }
+    }
+
+    /// The same for a row that comes in the place of another, or that is taken back: by what the program makes of each.
+    fn pass_change(&mut self, then: &mut Then, Change { before, after }: Change<'_>, flow: &mut Flow<'_>) {
+        let (to, word) = (then.to, then.word);
+        let mut former = std::mem::take(&mut then.former);
+        former.clear();
+        // A row that could not be computed was none.
+        let made = before.and_then(|row| then.made(row, flow.interpreter).ok().flatten());
+        let had = made.map(|row| former.extend_from_slice(row)).is_some();
+        let made = match after {
+            Some(row) => flow.counted(then.made(row, flow.interpreter)),
+            None => None,
+        };
+        match (to, made) {
+            (_, Some(made)) if had && made == former => {}
+            (_, None) if !had => {}
+            (Some(port), after) => self.feed(port, Change { before: had.then_some(&former[..]), after }, flow),
+            (None, after) => {
+                let shown = match (had, after, word) {
+                    (true, _, Some(word)) => {
+                        let kind = if after.is_some() { UPDATE } else { LEAVE };
+                        if let Some(row) = after {
+                            former.clear();
+                            former.extend_from_slice(row);
+                        }
+                        former
+                            .get_mut(word.at..word.at + kind.len())
+                            .into_iter()
+                            .for_each(|at| at.copy_from_slice(&kind));
+                        Some(&former[..])
+                    }
+                    (_, after, _) => after,
+                };
+                shown.into_iter().for_each(|row| flow.push(row));
             }
         }
+        then.former = former;
     }
 }

@@ -55,9 +55,9 @@ impl<T: Copy + Ord> TimeQueue<T> {
     }
 
     /// Keeps only those for which this holds.
-    pub(super) fn retain(&mut self, mut is_kept: impl FnMut(&T) -> bool) {
-        self.run.retain(|(_, what)| is_kept(what));
-        self.others.retain(|Reverse((_, what))| is_kept(what));
+    pub(super) fn retain(&mut self, mut is_kept: impl FnMut(i64, &T) -> bool) {
+        self.run.retain(|(time, what)| is_kept(*time, what));
+        self.others.retain(|Reverse((time, what))| is_kept(*time, what));
     }
 
     /// Takes all out.
@@ -78,7 +78,7 @@ mod tests {
             queue.push(time, number);
         }
         assert_eq!((queue.len(), queue.peek()), (8, Some((1, 2))));
-        queue.retain(|number| *number != 3);
+        queue.retain(|_, number| *number != 3);
         let times: Vec<i64> = std::iter::from_fn(|| queue.pop()).map(|(time, _)| time).collect();
         assert_eq!(times, [1, 2, 3, 4, 4, 9, 12]);
         assert_eq!(queue.peek(), None);

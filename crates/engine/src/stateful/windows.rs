@@ -7,6 +7,8 @@
 //!
 //! A call closes a bounded number of parts (see [`Budget`]). Other windows that are due stay, and the next call goes on.
 
+mod corrected;
+
 use std::collections::VecDeque;
 
 use crossdock_format::{Format, Record, RecordBuilder, Value};
@@ -16,7 +18,7 @@ use super::accumulate::{Slots, Stores};
 use super::gathered::Gathered;
 use super::grow;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
-use super::moment::{Budget, Emit, Lost, Moment, refused};
+use super::moment::{Budget, Change, Emit, Lost, Moment, refused};
 use super::time_queue::TimeQueue;
 
 /// The state of GROUP BY.
@@ -24,6 +26,10 @@ use super::time_queue::TimeQueue;
 pub(super) struct Windows {
     window: Span,
     by_arrival: bool,
+    /// Whether rows are taken out of groups again.
+    pub(super) corrects: bool,
+    /// Whether a group's row leaves together with the one that it had.
+    gives_changes: bool,
     columns: KeyColumns,
     slots: Slots,
     keys: Keys,
@@ -48,6 +54,10 @@ pub(super) struct Windows {
     row: RecordBuilder,
     input: Format,
     key: Vec<u8>,
+    /// The key of a row that takes the place of another.
+    other_key: Vec<u8>,
+    /// The row that a group had.
+    former: Vec<u8>,
     /// The parts of a group that are added up.
     added: Vec<u32>,
     total: Vec<u8>,
@@ -92,7 +102,7 @@ struct Part {
     /// How often its number was given out.
     stamp: u32,
     start: i64,
-    /// The time of the last row, of a session.
+    /// The time of the last row, of a session; of a group whose rows are taken out again, how many there are.
     last: i64,
 }
 
@@ -144,11 +154,21 @@ impl Windows {
             return Err("the length of a window is a multiple of its slide, and not of too many".to_owned());
         }
         let by_arrival = window == Span::Running || !has_time;
-        let slots = Slots::of(&aggregation.aggregates, input, by_arrival)?;
-        let stores = Stores::of(slots.distinct(input)?);
+        let Aggregation { corrects, gives_changes, .. } = *aggregation;
+        if (corrects || gives_changes) && window != Span::Running {
+            return Err("the rows of windows do not change".to_owned());
+        }
+        let slots = match corrects {
+            true => Slots::correcting(&aggregation.aggregates, input)?,
+            false => Slots::of(&aggregation.aggregates, input, by_arrival)?,
+        };
+        let values = slots.values(input)?;
+        let stores = Stores { values, ..Stores::of(slots.distinct(input)?) };
         Ok(Windows {
             window,
             by_arrival,
+            corrects,
+            gives_changes,
             columns: KeyColumns::of(input, &aggregation.keys, false)?,
             total: vec![0; slots.bytes()],
             slots,
@@ -167,6 +187,8 @@ impl Windows {
             row: RecordBuilder::new(rows),
             input: input.clone(),
             key: Vec::new(),
+            other_key: Vec::new(),
+            former: Vec::new(),
             added: Vec::new(),
             spare: Vec::new(),
             arrived: 0,
@@ -226,8 +248,9 @@ impl Windows {
         };
         let can_wait = match self.window {
             Span::Fixed { .. } => self.is_newest_step(start),
-            // A running group gives a row for each, in its place among those of other inputs.
-            Span::Running | Span::Session { .. } => false,
+            // A running group gives a row for each, in its place among those of other inputs; its changes may come together.
+            Span::Running => self.gives_changes,
+            Span::Session { .. } => false,
         } && self.closing.is_none_or(|closing| start >= closing.end);
         if !can_wait {
             self.settle(emit);
@@ -304,11 +327,7 @@ impl Windows {
             return;
         };
         if is_new {
-            let fresh = Group { newest: NONE, oldest: NONE, round: self.round };
-            match self.groups.get_mut(number as usize) {
-                Some(group) => *group = fresh,
-                None => grow::push(&mut self.groups, fresh),
-            }
+            self.begin_group(number);
         }
         let part = match self.window {
             Span::Session { gap } => self.session(number, time, gap),
@@ -320,13 +339,30 @@ impl Windows {
         } else {
             time
         };
-        let Windows { slots, sums, stores, input, .. } = self;
-        if let Some(sums) = slots_of(sums, part, slots.bytes()) {
-            slots.update(sums, stores, part, &Record::assume_checked(input, bytes), order);
+        if self.gives_changes {
+            return self.put_with_change((number, is_new, part), bytes, order, emit);
         }
+        self.update(part, bytes, order);
         if self.window == Span::Running {
             self.keys.used(number, is_new);
             self.emit(number, Some(part), None, emit);
+        }
+    }
+
+    fn begin_group(&mut self, number: u32) {
+        let fresh = Group { newest: NONE, oldest: NONE, round: self.round };
+        match self.groups.get_mut(number as usize) {
+            Some(group) => *group = fresh,
+            None => grow::push(&mut self.groups, fresh),
+        }
+    }
+
+    /// Adds a row to a part.
+    #[inline]
+    fn update(&mut self, part: u32, bytes: &[u8], order: i64) {
+        let Windows { slots, sums, stores, input, .. } = self;
+        if let Some(sums) = slots_of(sums, part, slots.bytes()) {
+            slots.update(sums, stores, part, &Record::assume_checked(input, bytes), order);
         }
     }
 
@@ -442,7 +478,7 @@ impl Windows {
         self.remove(behind);
         if self.ends.len() > 2 * self.there + MOST_STALE {
             let parts = &self.parts;
-            self.ends.retain(|(at, stamp)| parts[*at as usize].stamp == *stamp);
+            self.ends.retain(|_, (at, stamp)| parts[*at as usize].stamp == *stamp);
         }
     }
 
@@ -643,6 +679,11 @@ impl Windows {
 
     /// Emits the row of a group: of a part, or of the total.
     fn emit(&mut self, number: u32, part: Option<u32>, window: Option<(i64, i64)>, emit: Emit<'_>) {
+        emit(self.make(number, part, window).map(Change::row));
+    }
+
+    /// Makes the row of a group.
+    fn make(&mut self, number: u32, part: Option<u32>, window: Option<(i64, i64)>) -> Result<&[u8], EvalError> {
         let Windows { columns, slots, keys, stores, row, sums, total, .. } = self;
         let sums = match part {
             Some(at) => slots_of(sums, at, slots.bytes()).unwrap_or_default(),
@@ -664,15 +705,14 @@ impl Windows {
             result =
                 result.and_then(|()| set(row, Value::Timestamp(start))).and_then(|()| set(row, Value::Timestamp(end)));
         }
-        let result = result
-            .and_then(|()| slots.results(sums, stores, |_, value| set(row, value)))
-            .and_then(|()| row.finish().map_err(|_| EvalError::RecordTooLong));
-        emit(result);
+        result?;
+        slots.results(sums, stores, |_, value| set(row, value))?;
+        row.finish().map_err(|_| EvalError::RecordTooLong)
     }
 
     /// Forgets the oldest: of windows a part that began first, of sessions the one that ends first, of groups without windows the
     /// one that was not used for the longest. Memory that is kept for results goes before. Returns whether there was one.
-    pub(super) fn forget(&mut self) -> bool {
+    pub(super) fn forget(&mut self, emit: Emit<'_>) -> bool {
         if self.stores.release() {
             return true;
         }
@@ -686,6 +726,7 @@ impl Windows {
         };
         let is_there = self.parts.get(at as usize).is_some();
         if is_there {
+            self.leave(at, emit);
             self.remove(at);
             self.lost.forgotten += 1;
         }

@@ -478,7 +478,7 @@ impl<'q> Planner<'q> {
     fn over(&mut self, flow: &Flow, over: &OverCalls, columns: &[Output]) -> Result<Flow, QueryError> {
         let port = Port { stage: self.stages.len(), input: 0 };
         let OverStage { mut row, rows: mut work, places } = over.stage(flow, columns)?;
-        let keys = self.keys_of(flow).filter(|_| over.are_framed());
+        let keys = self.keys_of(flow).filter(|_| over.are_framed() && work.partitions.len() == 1);
         if let Some(keys) = keys {
             let key = |column| row.add_unnamed("key", rows::field(&flow.input, column), &flow.input);
             work.identity = Some((0..keys).map(key).collect());
