@@ -1,5 +1,5 @@
 # Runs queries over tables in memory, one thread, for the benchmark that started it. Standard input: a line of JSON each; {"table",
-# "csv", "times"} loads a file, {"sql"} runs a query. Standard output: a line of JSON for each.
+# "csv", "times"} loads a file, {"sql", "all"} runs a query, and gives its rows, which are numbers, if `all` is true. Standard output: a line of JSON for each.
 import json, sys, time
 
 import duckdb
@@ -19,4 +19,7 @@ for line in sys.stdin:
         start = time.perf_counter()
         db.execute(f"CREATE OR REPLACE TEMP TABLE result AS {asked['sql']}")
         took = time.perf_counter() - start
-        print(json.dumps({"rows": db.execute("SELECT count(*) FROM result").fetchone()[0], "took_s": took}), flush=True)
+        answer = {"rows": db.execute("SELECT count(*) FROM result").fetchone()[0], "took_s": took}
+        if asked["all"]:
+            answer["all"] = db.execute("SELECT * FROM result").fetchall()
+        print(json.dumps(answer), flush=True)

@@ -19,6 +19,8 @@ pub(super) struct Duckdb {
 pub(super) struct Answer {
     pub(super) rows: u64,
     pub(super) took_s: f64,
+    /// The rows, if they were wanted.
+    pub(super) all: Value,
 }
 
 impl Duckdb {
@@ -39,7 +41,7 @@ impl Duckdb {
 
     /// Loads a stream's rows as a table.
     pub(super) fn load(&mut self, rows: &Rows) -> Result<(), Error> {
-        let file = TempFile::write(rows.name, &rows.csv)?;
+        let file = TempFile::write(&format!("{}.csv", rows.name), &rows.csv)?;
         let asked = json!({"table": rows.name, "csv": file.0.to_string_lossy(), "times": rows.times});
         match self.ask(&asked)?["rows"].as_u64() {
             Some(loaded) if loaded == rows.len() as u64 => self.tables.push(rows.name),
@@ -50,11 +52,11 @@ impl Duckdb {
         Ok(())
     }
 
-    /// Runs a query.
-    pub(super) fn run(&mut self, sql: &str) -> Result<Answer, Error> {
-        let answer = self.ask(&json!({"sql": sql}))?;
+    /// Runs a query; its rows are numbers if all of them are wanted.
+    pub(super) fn run(&mut self, sql: &str, all: bool) -> Result<Answer, Error> {
+        let mut answer = self.ask(&json!({"sql": sql, "all": all}))?;
         match (answer["rows"].as_u64(), answer["took_s"].as_f64()) {
-            (Some(rows), Some(took_s)) => Ok(Answer { rows, took_s }),
+            (Some(rows), Some(took_s)) => Ok(Answer { rows, took_s, all: answer["all"].take() }),
             _ => Err(format!("DuckDB answered {answer}").into()),
         }
     }
@@ -66,11 +68,11 @@ impl Duckdb {
 }
 
 /// A file that goes when this is dropped.
-struct TempFile(PathBuf);
+pub(super) struct TempFile(pub(super) PathBuf);
 
 impl TempFile {
-    fn write(name: &str, text: &str) -> Result<TempFile, Error> {
-        let file = TempFile(std::env::temp_dir().join(format!("crossdock-bench-{}-{name}.csv", std::process::id())));
+    pub(super) fn write(name: &str, text: &str) -> Result<TempFile, Error> {
+        let file = TempFile(std::env::temp_dir().join(format!("crossdock-bench-{}-{name}", std::process::id())));
         std::fs::write(&file.0, text)?;
         Ok(file)
     }

@@ -3,6 +3,7 @@
 
 mod duckdb;
 mod flights_weather;
+mod last_rows;
 mod latest_by_key;
 mod nexmark;
 mod queries;
@@ -16,6 +17,7 @@ use crate::report::{self, Declared, Table};
 use clap::{Args, Subcommand};
 use duckdb::Duckdb;
 use queries::{JOINS, QUERIES};
+use std::path::PathBuf;
 use through::Query;
 
 /// How the benchmark is run.
@@ -48,6 +50,8 @@ pub(crate) enum Role {
     Publish { addr: String, count: u64, case: String },
     /// Takes the records that a query makes
     Subscribe { addr: String, sql: String, expected: u64 },
+    /// Takes the records that a query makes until the last of each key are those in a file
+    SubscribeLast { addr: String, sql: String, keys: usize, rows: PathBuf },
 }
 
 impl Role {
@@ -55,16 +59,20 @@ impl Role {
         match self {
             Role::Publish { addr, count, case } => through::publish(&addr, count, &case),
             Role::Subscribe { addr, sql, expected } => through::subscribe(&addr, &sql, expected),
+            Role::SubscribeLast { addr, sql, keys, rows } => last_rows::subscribe(&addr, &sql, keys, &rows),
         }
     }
 }
 
 /// The figures, by case and metric.
-const METRICS: [Declared; 17] = [
+const METRICS: [Declared; 20] = [
     ("nexmark_q0", RATE, "1/s", Some("duckdb")),
     ("nexmark_q1", RATE, "1/s", Some("duckdb")),
     ("nexmark_q2", RATE, "1/s", Some("duckdb")),
+    ("nexmark_q3", RATE, "1/s", Some("duckdb")),
+    ("nexmark_q4", RATE, "1/s", Some("duckdb")),
     ("nexmark_q5", RATE, "1/s", Some("duckdb")),
+    ("nexmark_q6", RATE, "1/s", Some("duckdb")),
     ("nexmark_q7", RATE, "1/s", Some("duckdb")),
     ("nexmark_q8", RATE, "1/s", Some("duckdb")),
     ("window_hop", RATE, "1/s", Some("duckdb")),

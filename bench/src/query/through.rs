@@ -1,6 +1,6 @@
 //! Events through the daemon, by one publisher process and one subscriber process, and the same query by DuckDB.
 
-use super::duckdb::Duckdb;
+use super::duckdb::{Duckdb, TempFile};
 use super::queries;
 use super::rows::Rows;
 use crate::broker::number;
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Events that are published of each stream before the next stream's turn.
 const AT_A_TIME: u64 = 5000;
 /// How long a subscriber waits for its stream, and for its next record.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A query over a benchmark's rows.
 pub(super) struct Query {
@@ -27,6 +27,9 @@ pub(super) struct Query {
     pub(super) sql: &'static str,
     /// The same for DuckDB.
     pub(super) duckdb: &'static str,
+    /// The number of first columns that are the key of a result that is corrected: of each key the last row is compared. 0: each row is one
+    /// of the result, and their number is compared.
+    pub(super) keys: usize,
     /// The text for `{until}`, by the count of events.
     pub(super) until: fn(u64) -> String,
 }
@@ -98,13 +101,19 @@ pub(super) fn subscribe(addr: &str, sql: &str, expected: u64) -> Result<(), Erro
 pub(super) fn compare(query: &Query, events: u64, duckdb: &mut Duckdb) -> Result<[f64; 2], Error> {
     query.load(events, duckdb)?;
     let [ours, its] = [query.sql, query.duckdb].map(|sql| sql.replace("{until}", &(query.until)(events)));
-    let answer = duckdb.run(&its)?;
+    let answer = duckdb.run(&its, query.keys > 0)?;
     let daemon = Daemon::start("")?;
     let args = ["query", "publish", &daemon.addr, &events.to_string(), query.case];
     let mut publisher = Process::role(&args.map(str::to_owned))?;
     let published = number(&publisher.next_report()?, "records")?;
-    let args = ["query", "subscribe", &daemon.addr, &ours, &answer.rows.to_string()];
-    let mut subscriber = Process::role(&args.map(str::to_owned))?;
+    let last = TempFile::write(&format!("{}.json", query.case), &answer.all.to_string())?;
+    let mut subscriber = match query.keys {
+        0 => Process::role(&["query", "subscribe", &daemon.addr, &ours, &answer.rows.to_string()].map(str::to_owned))?,
+        keys => {
+            let (keys, path) = (keys.to_string(), last.0.to_string_lossy());
+            Process::role(&["query", "subscribe-last", &daemon.addr, &ours, &keys, &path].map(str::to_owned))?
+        }
+    };
     subscriber.next_report()?;
     let before_ns = daemon.cpu_ns()?;
     publisher.go()?;
