@@ -12,7 +12,8 @@ use crate::steps::{Outcome, Steps};
 pub(crate) const TARGET: &str = "queries";
 
 /// The kinds of queries, and the percentage of all that each has. A query with state takes longer, for DuckDB too.
-const KINDS: [(&str, u64); 5] = [("expressions", 60), ("joins", 10), ("windows", 10), ("over", 10), ("tables", 10)];
+const KINDS: [(&str, u64); 6] =
+    [("expressions", 50), ("joins", 10), ("windows", 10), ("over", 10), ("tables", 10), ("changes", 10)];
 
 /// Queries of a run that names no number.
 const COUNT: u32 = 10_000;
@@ -116,15 +117,16 @@ mod tests {
 
     #[test]
     fn each_kind_has_its_share_of_the_queries() {
-        let all =
-            [("expressions", 60_000), ("joins", 10_000), ("windows", 10_000), ("over", 10_000), ("tables", 10_000)];
+        let tenth = |kind| (kind, 10_000);
+        let [joins, windows, over, tables, changes] = ["joins", "windows", "over", "tables", "changes"].map(tenth);
+        let all = [("expressions", 50_000), joins, windows, over, tables, changes];
         assert_eq!(request(Some(100_000), None).kinds().unwrap(), all);
-        assert_eq!(request(Some(1), None).kinds().unwrap().iter().map(|(_, count)| count).sum::<u64>(), 5);
+        assert_eq!(request(Some(1), None).kinds().unwrap().iter().map(|(_, count)| count).sum::<u64>(), 6);
         assert_eq!(request(Some(7), Some("joins")).kinds().unwrap(), [("joins", 7)]);
         let usage = request(None, Some("join")).kinds().unwrap_err();
         assert_eq!(
             usage,
-            "fuzz: there is no kind `join` of queries; there are: expressions, joins, windows, over, tables"
+            "fuzz: there is no kind `join` of queries; there are: expressions, joins, windows, over, tables, changes"
         );
     }
 

@@ -42,7 +42,7 @@ fuzz    Runs each fuzz target for N seconds (60), or one of them, or one over th
         --seed N    starts from the kept seeds as `cargo xtask test` does, which prints its N; else from the corpus
         queries     runs random queries over random rows here and in DuckDB instead, and keeps those that differ
         --count N   how many (10000)
-        --kind KIND only these: expressions, joins, windows, over
+        --kind KIND only these: expressions, joins, windows, over, tables, changes
 bench   Builds crossdock and the benchmarks as packages are built and runs one: `cargo xtask bench broker --json`.
 weight  Builds crossdock from nothing in release mode, and prints what each dependency costs in CPU-seconds.
 dist    Builds the packages of this commit: a tarball, a Debian package, their debug information, checksums.

@@ -50,7 +50,9 @@ const COLUMNS: &str = "n i64\nnv i64\nsum i64 null\navg decimal(16, scale 16) nu
 fn windowed(window: Window, lateness_ns: u64) -> StatefulProgram {
     let windows = if window == Window::Running { "" } else { "window_start timestamp\nwindow_end timestamp\n" };
     let rows = Format::parse_schema(&format!("k string null\n{windows}{COLUMNS}")).unwrap();
-    one_stage(Operator::Aggregate(Aggregation { keys: vec![1], window, aggregates: aggregates() }), rows, lateness_ns)
+    let (corrects, gives_changes) = (false, false);
+    let aggregation = Aggregation { keys: vec![1], window, aggregates: aggregates(), corrects, gives_changes };
+    one_stage(Operator::Aggregate(aggregation), rows, lateness_ns)
 }
 
 /// The aggregates of some rows, as a row shows them.

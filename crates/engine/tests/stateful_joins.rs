@@ -187,7 +187,8 @@ fn stages_pass_their_watermarks_on() {
     let join_rows = program.stages[0].rows.clone();
     let rows = Format::parse_schema("window_start timestamp\nwindow_end timestamp\nn i64\n").unwrap();
     let count = Aggregate { function: F::Count, arguments: vec![], distinct: false, filter: None, ty: FieldType::I64 };
-    let aggregation = Aggregation { keys: vec![], window: Window::Tumble { size_ns: 10 }, aggregates: vec![count] };
+    let (window, corrects, gives_changes) = (Window::Tumble { size_ns: 10 }, false, false);
+    let aggregation = Aggregation { keys: vec![], window, aggregates: vec![count], corrects, gives_changes };
     program.stages[0].to = Some(Port { stage: 1, input: 0 });
     program.stages.push(Stage {
         inputs: vec![StageInput {

@@ -1,4 +1,5 @@
-//! Random queries over random rows, against DuckDB: expressions, joins by time, joins with reference tables, windows, and OVER.
+//! Random queries over random rows, against DuckDB: expressions, joins by time, joins with reference tables, windows, OVER, and groups that
+//! change.
 //!
 //! `CROSSDOCK_DUCKDB_PYTHON` names a Python that has the module `duckdb` (`cargo xtask test` makes one); without it the tests of random
 //! queries say so and pass. `CROSSDOCK_DUCKDB_SEED` asks for others. `cargo xtask fuzz queries` runs many of them.
@@ -9,6 +10,7 @@
 
 mod calls;
 mod case;
+mod changes;
 mod duck;
 mod duckish;
 mod events;
@@ -33,6 +35,7 @@ mod windows;
 use std::path::{Path, PathBuf};
 
 use case::Case;
+use changes::ChangesSpec;
 use duck::Duck;
 use events::Events;
 use expressions::ExpressionsBuilder;
@@ -59,11 +62,18 @@ enum QueryKind {
     Windows,
     Over,
     Tables,
+    Changes,
 }
 
 impl QueryKind {
-    const ALL: [QueryKind; 5] =
-        [QueryKind::Expressions, QueryKind::Joins, QueryKind::Windows, QueryKind::Over, QueryKind::Tables];
+    const ALL: [QueryKind; 6] = [
+        QueryKind::Expressions,
+        QueryKind::Joins,
+        QueryKind::Windows,
+        QueryKind::Over,
+        QueryKind::Tables,
+        QueryKind::Changes,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -72,6 +82,7 @@ impl QueryKind {
             QueryKind::Windows => "windows",
             QueryKind::Over => "over",
             QueryKind::Tables => "tables",
+            QueryKind::Changes => "changes",
         }
     }
 
@@ -109,6 +120,7 @@ impl CasesBuilder {
         let spec = |_| match self.kind {
             QueryKind::Joins => Spec::Join(JoinSpec::new(&events, &mut random)),
             QueryKind::Tables => Spec::Lookup(LookupSpec::new(&events, &mut random)),
+            QueryKind::Changes => Spec::Changes(ChangesSpec::new(&mut random)),
             // The fixed queries say nothing of rows out of order.
             _ if events.is_tame && random.bool() => self.fixed[random.usize(0..self.fixed.len())].clone(),
             QueryKind::Over => Spec::Over(OverSpec::new(&mut random)),
@@ -219,6 +231,11 @@ fn joins_with_tables_give_what_duckdb_gives() {
     hold(QueryKind::Tables);
 }
 
+#[test]
+fn groups_that_change_give_what_duckdb_gives() {
+    hold(QueryKind::Changes);
+}
+
 fn repeat(path: &Path) -> Result<Compared, String> {
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
     let (case, expected) = Case::from_text(&text)?;
@@ -308,6 +325,7 @@ fn the_kinds_have_the_cases_that_they_are_to_have() {
             ],
         ),
         (QueryKind::Tables, &["\ntable q k\n", "LEFT JOIN", "JOIN q r", "WHERE", "table q ts\n", "null]"]),
+        (QueryKind::Changes, &["JOIN q", "CHANGES", "HAVING", "DISTINCT", "OVER", "WHERE", "FILTER", "UNION ALL"]),
         (QueryKind::Over, &["PARTITION BY", "UNBOUNDED", "lag(", "row_number()", "FILTER", "WINDOW w"]),
     ] {
         let mut builder = CasesBuilder::new(kind);

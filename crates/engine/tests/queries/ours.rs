@@ -217,7 +217,10 @@ fn compare_records(
 
 /// Rows leave in an order that is not part of the result, so both sides are sorted, by what is compared exactly.
 fn compare_rows(case: &Case, ours: Vec<Values>, types: &[FieldType], expected: &[Values]) -> Result<Compared, String> {
-    let ours = if case.last_of > 0 { last_of_each(ours, case.last_of) } else { ours };
+    let ours = match case.last_of {
+        0 => ours,
+        columns => last_of_each(ours, columns, case.query.ends_with(" CHANGES")),
+    };
     let normal = |row: &Values| -> Values {
         row.iter().zip(types).map(|(value, ty)| value.as_ref().map(|value| normal(*ty, value))).collect()
     };
@@ -241,9 +244,18 @@ fn compare_rows(case: &Case, ours: Vec<Values>, types: &[FieldType], expected: &
     Ok(Compared { rows: ours.len() as u64, errors: 0 })
 }
 
-/// The last row for each value of the first columns.
-fn last_of_each(rows: Vec<Values>, columns: usize) -> Vec<Values> {
-    rows.into_iter().map(|row| (row[..columns].to_vec(), row)).collect::<BTreeMap<_, _>>().into_values().collect()
+/// The last row for each value of the first columns. The last column of changes says whether a row leaves.
+fn last_of_each(rows: Vec<Values>, columns: usize, are_changes: bool) -> Vec<Values> {
+    let mut last: BTreeMap<Vec<Option<String>>, Values> = BTreeMap::new();
+    for mut row in rows {
+        let change = if are_changes { row.pop().flatten() } else { None };
+        let key = row[..columns].to_vec();
+        let before = if change.as_deref() == Some("leave") { last.remove(&key) } else { last.insert(key, row) };
+        if let Some(change) = change {
+            assert_eq!(before.is_some(), change != "enter", "{change} of a row that is, or is not, there");
+        }
+    }
+    last.into_values().collect()
 }
 
 fn is_same_row(case: &Case, types: &[FieldType], ours: &[Option<String>], theirs: &[Option<String>]) -> bool {

@@ -1,6 +1,7 @@
 //! A query that was made at random, as it is written here and for DuckDB, and queries with less in them.
 
 use crate::case::{Case, Rule};
+use crate::changes::ChangesSpec;
 use crate::expressions::ExpressionSpec;
 use crate::joins::JoinSpec;
 use crate::lookups::LookupSpec;
@@ -32,6 +33,7 @@ pub(crate) enum Spec {
     Join(JoinSpec),
     Lookup(LookupSpec),
     Over(OverSpec),
+    Changes(ChangesSpec),
     /// One of the fixed queries.
     Fixed(Texts),
 }
@@ -44,6 +46,7 @@ impl Spec {
             Spec::Join(spec) => spec.texts(),
             Spec::Lookup(spec) => spec.texts(),
             Spec::Over(spec) => spec.texts(),
+            Spec::Changes(spec) => spec.texts(),
             Spec::Fixed(texts) => texts.clone(),
         }
     }
@@ -56,6 +59,7 @@ impl Spec {
             Spec::Join(spec) => spec.smaller().into_iter().map(Spec::Join).collect(),
             Spec::Lookup(spec) => spec.smaller().into_iter().map(Spec::Lookup).collect(),
             Spec::Over(spec) => spec.smaller().into_iter().map(Spec::Over).collect(),
+            Spec::Changes(spec) => spec.smaller().into_iter().map(Spec::Changes).collect(),
             Spec::Fixed(_) => Vec::new(),
         }
     }

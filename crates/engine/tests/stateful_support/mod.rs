@@ -77,7 +77,7 @@ pub(crate) fn all_of(rows: &Format) -> Program {
 }
 
 pub(crate) fn of_stages(stages: Vec<Stage>) -> StatefulProgram {
-    StatefulProgram { sql: String::new(), stages, sources: Vec::new(), max_state_bytes: 1 << 30 }
+    StatefulProgram { sql: String::new(), stages, sources: Vec::new(), max_state_bytes: 1 << 30, changes: false }
 }
 
 pub(crate) fn one_stage(operator: Operator, rows: Format, lateness_ns: u64) -> StatefulProgram {
