@@ -43,8 +43,8 @@ pub(super) struct Stores {
 
 impl Stores {
     /// Empty ones.
-    pub(super) fn of(distinct: Distinct) -> Stores {
-        Stores { distinct, ..Stores::default() }
+    pub(super) fn of(distinct: Distinct, values: Multiset) -> Stores {
+        Stores { distinct, values, ..Stores::default() }
     }
 
     /// How many bytes are in use.

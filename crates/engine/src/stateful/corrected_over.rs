@@ -238,6 +238,9 @@ impl CorrectedOver {
         }
         self.former = (former, ends);
         self.keys.used(number, false);
+        if row.is_none() && list.rows == 1 {
+            self.let_go(number);
+        }
     }
 
     fn emit_made(&mut self, number: u32, place: usize, before: Option<&[u8]>, emit: Emit<'_>) {
@@ -300,13 +303,17 @@ impl CorrectedOver {
             return true;
         }
         let Some(number) = self.keys.oldest() else { return false };
+        self.let_go(number);
+        self.lost.forgotten += 1;
+        true
+    }
+
+    fn let_go(&mut self, number: u32) {
         if let Some(list) = self.lists.get_mut(number as usize) {
             std::mem::take(list).free(&mut self.arena);
         }
         self.keys.unlink(number);
         self.keys.remove(number, &mut self.arena);
-        self.lost.forgotten += 1;
-        true
     }
 }
 

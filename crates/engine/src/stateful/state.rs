@@ -474,12 +474,15 @@ impl<'w> Walk<'w> {
         let mut former = std::mem::take(&mut then.former);
         former.clear();
         // A row that could not be computed was none.
-        let made = before.and_then(|row| then.made(row, flow.interpreter).ok().flatten());
-        let had = made.map(|row| former.extend_from_slice(row)).is_some();
-        let made = match after {
-            Some(row) => flow.counted(then.made(row, flow.interpreter)),
-            None => None,
-        };
+        let mut had = false;
+        if let Some(row) = before
+            && let Ok(Some(made)) = then.made(row, flow.interpreter)
+        {
+            former.extend_from_slice(made);
+            had = true;
+        }
+        let made = after.map_or(Ok(None), |row| then.made(row, flow.interpreter));
+        let made = flow.counted(made);
         match (to, made) {
             (_, Some(made)) if had && made == former => {}
             (_, None) if !had => {}

@@ -162,8 +162,7 @@ impl Windows {
             true => Slots::correcting(&aggregation.aggregates, input)?,
             false => Slots::of(&aggregation.aggregates, input, by_arrival)?,
         };
-        let values = slots.values(input)?;
-        let stores = Stores { values, ..Stores::of(slots.distinct(input)?) };
+        let stores = Stores::of(slots.distinct(input)?, slots.values(input)?);
         Ok(Windows {
             window,
             by_arrival,
