@@ -163,7 +163,7 @@ fn what_cannot_be_corrected_is_refused_in_words() {
         let error = planned(sql, &streams).unwrap_err();
         assert!(error.contains("CHANGES is of rows that change"), "{error}");
     }
-    let error = planned(&format!("SELECT k, count(*) AS \"_change\" FROM s GROUP BY k CHANGES"), &streams).unwrap_err();
+    let error = planned("SELECT k, count(*) AS \"_change\" FROM s GROUP BY k CHANGES", &streams).unwrap_err();
     assert!(error.contains("the query makes a column `_change`"), "{error}");
     let left = "SELECT x.k FROM s x LEFT JOIN s y ON x.k = y.k";
     let error = planned(left, &streams).unwrap_err();
@@ -256,7 +256,7 @@ proptest! {
     ) {
         let mut rows = rows;
         fastrand::Rng::with_seed(seed).shuffle(&mut rows);
-        let versions = [by_seller(" CHANGES"), by_seller(" CHANGES").replace("a.expires GROUP", "a.expires WHERE b.ts > -100 GROUP")];
+        let versions = [by_seller(" CHANGES"), by_seller(" CHANGES").replace("a.expires GROUP", "a.expires WHERE b.auction > -100 GROUP")];
         let mut runs = versions.each_ref().map(|sql| SqlRun::new(sql, &STREAMS));
         let (mut turn, mut made) = (0, Vec::new());
         for (at, row) in rows.iter().enumerate() {
