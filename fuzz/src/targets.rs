@@ -26,6 +26,7 @@ pub mod parquet;
 pub mod protobuf_items;
 pub mod records;
 pub mod registry_log;
+pub mod saved_states;
 pub mod session;
 pub mod sql;
 pub mod xml;

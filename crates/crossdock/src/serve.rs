@@ -265,7 +265,7 @@ fn log_event(event: &EventInfo) {
     let EventInfo { kind, handler, context, text, .. } = event;
     match kind.as_str() {
         "failed" | "panicked" | "lost" | "stopped" | "replaced" | "unanswered" | "unreadable" | "undone"
-        | "not_restored" | "table_failed" => {
+        | "not_restored" | "table_failed" | "state_not_restored" | "checkpoint_failed" => {
             tracing::warn!(kind, handler, context, "{text}");
         }
         _ => tracing::info!(kind, handler, context, "{text}"),

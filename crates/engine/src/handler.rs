@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crossdock_mailbox::{Batch, Selection};
 
 use crate::row_error::RowErrorCounts;
+use crate::stateful::SavedStateError;
 
 /// The result of a handler for a batch; the service path goes on from there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,6 +108,22 @@ pub trait Handler: Send {
     /// The state, if it is of no kind that it [takes](Handler::takes_state); nothing has changed then.
     fn take_over(&mut self, state: HandlerState) -> Result<(), HandlerState> {
         Err(state)
+    }
+
+    /// Appends its state to `out`, as bytes of which a handler with state of the same kind can make it again, once they are
+    /// [sealed](crate::seal_state); whether it has a state that can be written so. It takes about as long as copying the bytes of the state.
+    fn save(&self, out: &mut Vec<u8>) -> bool {
+        let _ = out;
+        false
+    }
+
+    /// Takes the state that was saved, in the place of its own, before its first batch. Off the core: all of it is entered again.
+    ///
+    /// # Errors
+    /// It is damaged, or no state of this handler's kind; nothing has changed then.
+    fn restore(&mut self, saved: &[u8]) -> Result<(), SavedStateError> {
+        let _ = saved;
+        Err(SavedStateError::OtherKind)
     }
 
     /// Whether it is one of several handlers with one state, such as those of a query for each stream and format that it reads: the

@@ -42,4 +42,6 @@ pub use program::{HandlerForm, HandlerProgram, HandlerSource, Made, MakeError, P
 pub use row_error::{RowError, RowErrorCounts};
 pub use select::{Form, ProgramPart, SelectHandler};
 pub use snapshot::SnapshotHandler;
-pub use stateful::{SharedTable, StateOrder, StatefulHandler, TableOrder, TableRows, Tables};
+pub use stateful::{
+    SavedStateError, SharedTable, StateOrder, StatefulHandler, TableOrder, TableRows, Tables, seal_state,
+};

@@ -376,6 +376,12 @@ pub struct MorphConfig {
     /// The directory where the versions of streams and kept conversions outlive the daemon; nowhere when absent.
     #[serde(deserialize_with = "off_or_path")]
     pub state_dir: Option<PathBuf>,
+    /// How often the states of deployed handlers are written there, in ms; 0: only when the daemon stops.
+    #[serde(deserialize_with = "within::<_, u32, 0, 86_400_000>")]
+    pub checkpoint_interval_ms: u32,
+    /// The largest state that is written, in bytes: its context copies it between two batches, while all else there waits.
+    #[serde(deserialize_with = "within::<_, u64, 0, 68_719_476_736>")]
+    pub checkpoint_max_bytes: u64,
 }
 
 /// Where records are converted by their fields' names without a registered conversion, beside what the policies of streams say
@@ -400,6 +406,8 @@ impl Default for MorphConfig {
             hold_ms: 60_000,
             by_name: ByName::Off,
             state_dir: None,
+            checkpoint_interval_ms: 10_000,
+            checkpoint_max_bytes: 64 << 20,
         }
     }
 }

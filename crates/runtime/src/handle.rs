@@ -4,6 +4,7 @@ use crate::access::{Access, Caller, Denial};
 use crate::attach::AttachThread;
 use crate::catalog::thread::{CatalogHandle, CatalogThread};
 use crate::catalog::{Between, Catalog};
+use crate::checkpoints::RecordCounts;
 use crate::config::ContextConfig;
 use crate::context::Context;
 use crate::host::services::ServiceThread;
@@ -166,6 +167,7 @@ pub(crate) struct Shared {
     pub(crate) catalog_thread: Mutex<Option<CatalogThread>>,
     pub(crate) manager: ManagerHandle,
     pub(crate) manager_thread: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) counts: RecordCounts,
     pub(crate) complaints: Vec<String>,
     pub(crate) access: Arc<Access>,
 }
@@ -713,6 +715,8 @@ impl Shared {
         }
         drop(self.attach.lock().unwrap_or_else(PoisonError::into_inner).take());
         drop(self.tables.lock().unwrap_or_else(PoisonError::into_inner).take());
+        // Records may have come since the last checkpoints.
+        self.counts.note();
         // The contexts that they wait for have ended.
         if stopped.is_ok() {
             self.services.lock().unwrap_or_else(PoisonError::into_inner).join();

@@ -13,6 +13,7 @@ mod admission;
 mod announcing;
 mod attach;
 mod catalog;
+mod checkpoints;
 mod clock;
 mod config;
 mod connecting;

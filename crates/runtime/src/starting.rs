@@ -4,8 +4,9 @@ use crate::access::Access;
 use crate::attach::{AttachParts, AttachTarget, AttachThread};
 use crate::catalog::Catalog;
 use crate::catalog::thread::{CatalogHandle, CatalogThread};
+use crate::checkpoints::RecordCounts;
 use crate::clock::Clock;
-use crate::config::{ContextConfig, ContextSpec, PlatformConfig};
+use crate::config::{ContextConfig, ContextSpec, MorphConfig, PlatformConfig};
 use crate::context::{Context, Parts};
 use crate::graph::build::Workspace;
 use crate::graph::{ContextIndex, Graph};
@@ -13,6 +14,7 @@ use crate::handle::{PassedSockets, Shared, StartError};
 use crate::host::services::{self, ServiceThread, Services};
 use crate::inbox::{Commands, Inbox};
 use crate::io::{HandOver, IoPlace};
+use crate::managers::checkpoints::Checkpoints;
 use crate::managers::events::{About, Events};
 use crate::managers::handle::ManagerHandle;
 use crate::managers::keep::Kept;
@@ -45,6 +47,9 @@ use std::time::{Duration, Instant};
 
 /// The setting that is refused where contexts cannot be had.
 const CONTEXTS: &str = "the contexts (`[[platform.context]]`)";
+
+/// The setting that is refused where what is kept cannot be read.
+const STORED_STATE: &str = "the stored state (`state_dir` in [morph])";
 
 /// A system's refusal.
 fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
@@ -126,10 +131,9 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let watched = handles.iter().map(|io| (io.at, io.inbox.ended()));
     let watch = Watch::new(seats, threads, watched, Duration::from_millis(config.platform.stuck_after_ms.into()));
     let ended = watch.ended();
-    let kept = Kept::new(config.morph.state_dir.clone());
     let home = handles.get(home).cloned().ok_or_else(|| system(CONTEXTS)(io::Error::other("none has services")))?;
     let of = ((handles, home.at), (overlay, watch), (&catalog, tables));
-    let (manager, manager_thread) = start_managers(of, config.platform, (kept, views), requests)?;
+    let (manager, counts, manager_thread) = start_managers(of, (&config.morph, config.platform), views, requests)?;
     Ok(Shared {
         local_addr,
         udp,
@@ -147,6 +151,7 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
         catalog_thread: Mutex::new(Some(catalog_thread)),
         manager,
         manager_thread: Mutex::new(Some(manager_thread)),
+        counts,
         complaints,
         access: common.access,
     })
@@ -299,15 +304,18 @@ type OfManagers<'a> = ((Vec<IoHandle>, ContextIndex), (Overlay, Watch), (&'a Cat
 /// Starts the managers' thread, which takes `requests`.
 fn start_managers(
     ((io, home), (overlay, watch), (catalog, tables)): OfManagers<'_>,
-    config: PlatformConfig,
-    (kept, views): (Kept, Views),
+    (morph, config): (&MorphConfig, PlatformConfig),
+    views: Views,
     requests: Arc<RequestQueue>,
-) -> Result<(ManagerHandle, JoinHandle<()>), StartError> {
+) -> Result<(ManagerHandle, RecordCounts, JoinHandle<()>), StartError> {
+    let kept = Kept::new(morph.state_dir.clone());
+    let checkpoints = Checkpoints::open(morph).map_err(system(STORED_STATE))?;
+    let counts = checkpoints.counts();
     let natives = Natives::built_in().with_tables(tables);
     let handle = ManagerHandle::new(Arc::clone(&requests), views.clone());
     let catalog = catalog.clone();
-    let parts = ManagerParts { io, home, catalog, overlay, watch, natives, config, kept, views, requests };
-    Ok((handle, Managers::start(parts).map_err(system("a thread"))?))
+    let parts = ManagerParts { io, home, catalog, overlay, watch, natives, config, kept, checkpoints, views, requests };
+    Ok((handle, counts, Managers::start(parts).map_err(system("a thread"))?))
 }
 
 /// Starts the thread of the catalog, which has what is kept and gives its snapshots to the I/O contexts.
@@ -429,11 +437,9 @@ struct Keeping {
 fn keep(config: &ContextConfig, catalog: &CatalogHandle) -> Result<Keeping, StartError> {
     // Nothing is to be kept.
     let Some(directory) = &config.morph.state_dir else { return Ok(Keeping::default()) };
-    let what = "the stored state (`state_dir` in [morph])";
     let catalog = catalog.clone();
     let Started { registry, side, thread, complaints } =
-        state::start(directory, move || catalog.post(Catalog::take_kept))
-            .map_err(|source| StartError::System { what, source })?;
+        state::start(directory, move || catalog.post(Catalog::take_kept)).map_err(system(STORED_STATE))?;
     Ok(Keeping { registry, side: Some(side), thread: Some(thread), complaints })
 }
 

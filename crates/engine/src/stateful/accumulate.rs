@@ -2,6 +2,7 @@
 
 mod correct;
 mod numbers;
+mod saved;
 
 use std::cmp::Ordering;
 

@@ -8,6 +8,7 @@ use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
 use super::moment::{Budget, Change, Emit, Lost, Moment};
 use super::pair::Pairs;
 use super::rows::{Kept, List, ROW_BYTES, Rows};
+use super::saved::{SavedBytes, put_bytes, put_flag, put_i64};
 use super::time_queue::TimeQueue;
 
 /// The state of such a join: by key, the right rows that left rows may need, and left rows that wait.
@@ -260,6 +261,77 @@ impl Asof {
                 self.keys.remove(key, &mut self.arena);
             }
         }
+    }
+
+    /// Writes the right rows, key by key in the order in which the keys were used, and the left rows that wait.
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        let of_key = |number: u32| self.of_key.get(number as usize).copied().unwrap_or(OfKey::EMPTY);
+        for OfKey { right, had_older, .. } in self.keys.in_order_of_use().map(of_key) {
+            let mut at = right.oldest;
+            while let Some(kept) = self.rows.get(at) {
+                put_flag(out, true);
+                put_flag(out, had_older);
+                put_i64(out, kept.time);
+                put_bytes(out, self.arena.get(kept.block));
+                at = kept.newer;
+            }
+        }
+        put_flag(out, false);
+        for (time, row) in self.waiting.iter() {
+            let Some(kept) = self.rows.get(row) else { continue };
+            put_flag(out, true);
+            put_flag(out, of_key(kept.key).had_older);
+            put_i64(out, time);
+            put_i64(out, row.into());
+            put_bytes(out, self.arena.get(kept.block));
+        }
+        put_flag(out, false);
+    }
+
+    /// Takes the rows that were written, into a join without any.
+    ///
+    /// # Errors
+    /// They were not written by a join like this. It is of no use then.
+    pub(super) fn restore(&mut self, from: &mut SavedBytes<'_>) -> Result<(), &'static str> {
+        while from.flag()? {
+            let (had_older, time) = (from.flag()?, from.i64()?);
+            let (number, row) = self.restore_row(1, (had_older, time), from)?;
+            let Some(mut list) = self.of_key.get(number as usize).map(|of_key| of_key.right) else { continue };
+            self.keys.used(number, list == List::EMPTY);
+            let before = self.rows.last_until(list, time);
+            self.rows.link(&mut list, row, before);
+            self.of_key.get_mut(number as usize).into_iter().for_each(|of_key| of_key.right = list);
+        }
+        let mut waiting = Vec::new();
+        while from.flag()? {
+            let (had_older, time, place) = (from.flag()?, from.i64()?, from.i64()?);
+            let (number, row) = self.restore_row(0, (had_older, time), from)?;
+            self.of_key.get_mut(number as usize).into_iter().for_each(|of_key| of_key.waiting += 1);
+            waiting.push((time, place, row));
+        }
+        // Those of one time leave in the order of their places.
+        waiting.sort_unstable();
+        waiting.into_iter().for_each(|(time, _, row)| self.waiting.push(time, row));
+        Ok(())
+    }
+
+    /// Keeps a row of a side, in no list yet: the numbers of its key and of itself.
+    fn restore_row(
+        &mut self,
+        side: usize,
+        (had_older, time): (bool, i64),
+        from: &mut SavedBytes<'_>,
+    ) -> Result<(u32, u32), &'static str> {
+        let format = &self.formats[side];
+        let (bytes, mut key) = (from.row(format)?, Vec::new());
+        if self.columns[side].read(&Record::assume_checked(format, bytes), &mut key) {
+            return Err("a row of a join has no key");
+        }
+        let number = self.enter(&key);
+        self.of_key.get_mut(number as usize).into_iter().for_each(|of_key| of_key.had_older |= had_older);
+        let block = self.arena.put(bytes);
+        let kept = Kept { time, block, key: number, older: NONE, newer: NONE, is_matched: false };
+        Ok((number, self.rows.add(kept)))
     }
 
     /// Forgets the oldest right row of the key that was not used for the longest, and the key with its last one; where there are no

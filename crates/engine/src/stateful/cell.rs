@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use crossdock_format::{FieldType, Value};
 
 use super::arena::{Arena, Block};
+use super::saved::{SavedBytes, put_bytes};
 
 /// The value of a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,6 +109,32 @@ impl Cell {
             Cell::Timestamp => Value::Timestamp(i64::from_le_bytes(load(raw, 0))),
             Cell::Decimal { scale } => Value::Decimal { unscaled: i128::from_le_bytes(load(raw, 0)), scale },
         }
+    }
+
+    /// Writes its value.
+    pub(super) fn save(self, bytes: &[u8], at: usize, arena: &Arena, out: &mut Vec<u8>) {
+        match self {
+            Cell::Text | Cell::Bytes => put_bytes(out, arena.get(Block::from_bytes(load(bytes, at)))),
+            Cell::Decimal { .. } => out.extend_from_slice(&load::<16>(bytes, at)),
+            _ => out.extend_from_slice(&load::<8>(bytes, at)),
+        }
+    }
+
+    /// Gives an empty one the value that was written.
+    pub(super) fn restore(
+        self,
+        bytes: &mut [u8],
+        at: usize,
+        arena: &mut Arena,
+        from: &mut SavedBytes<'_>,
+    ) -> Result<(), &'static str> {
+        let value: &[u8] = match self {
+            Cell::Text | Cell::Bytes => &arena.put(from.bytes()?).to_bytes(),
+            _ => from.take(self.size())?,
+        };
+        let place = bytes.get_mut(at..at + value.len()).ok_or("a value has no place")?;
+        place.copy_from_slice(value);
+        Ok(())
     }
 
     /// Lets go of the memory of its value, which is gone then.

@@ -5,6 +5,7 @@ use crossdock_format::{Format, Value};
 use super::arena::Arena;
 use super::cell::{load, store};
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
+use super::saved::{SavedBytes, put_bytes, put_flag};
 
 /// For aggregates of different values: which each group has. A group's slot leads to its first one, and each to the next.
 #[derive(Debug, Default)]
@@ -112,6 +113,35 @@ impl Distinct {
         bytes.clear();
         bytes.extend_from_slice(key.get(..key.len().saturating_sub(OWNER_BYTES)).unwrap_or_default());
         self.next.get(number as usize).copied().filter(|number| *number != NONE)
+    }
+
+    /// Writes the values of a set.
+    pub(super) fn save(&self, group: &[u8], at: usize, out: &mut Vec<u8>) {
+        let mut next = self.first(group, at);
+        while let Some(number) = next {
+            let key = self.keys.key(number, &self.arena);
+            put_flag(out, true);
+            put_bytes(out, key.get(..key.len().saturating_sub(OWNER_BYTES)).unwrap_or_default());
+            next = self.next.get(number as usize).copied().filter(|number| *number != NONE);
+        }
+        put_flag(out, false);
+    }
+
+    /// Adds the values that were written to the empty set of an owner, in the order in which they came first.
+    pub(super) fn restore(
+        &mut self,
+        (group, at): (&mut [u8], usize),
+        (aggregate, owner): (usize, u32),
+        from: &mut SavedBytes<'_>,
+    ) -> Result<(), &'static str> {
+        let mut values = Vec::new();
+        while from.flag()? {
+            values.push(from.bytes()?);
+        }
+        for value in values.iter().rev() {
+            self.enter_bytes(group, at, aggregate, owner, value);
+        }
+        Ok(())
     }
 
     /// Forgets a set.

@@ -116,6 +116,13 @@ impl FrameWork {
         sums.iter_mut().skip(self.at + 8).take(self.slots.bytes()).for_each(|byte| *byte = 0);
     }
 
+    /// Makes the parts of a key's frame anew from its rows, which came back: their sums are the same, but for the last bits of floats.
+    pub(super) fn rebuild(&self, rows: &mut PastRows, past: &Past, sums: &mut [u8], scratch: &mut Scratch) {
+        if let Some(beside) = self.beside {
+            self.split(rows, past, sums, scratch, beside);
+        }
+    }
+
     /// Hands over the aggregate of the frame of the present row.
     pub(super) fn make(
         &self,

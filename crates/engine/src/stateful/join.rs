@@ -11,6 +11,7 @@ use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
 use super::moment::{Budget, Change, Emit, Lost, Moment};
 use super::pair::Pairs;
 use super::rows::{Kept, List, ROW_BYTES, Rows};
+use super::saved::{SavedBytes, put_bytes, put_flag, put_i64};
 use super::time_queue::TimeQueue;
 
 /// No row has a later time: the mark of a stream that has ended is behind it.
@@ -244,6 +245,53 @@ impl Join {
         }
         self.rows.free(row, &mut self.arena);
         self.remove_key(key);
+    }
+
+    /// Writes the rows of both sides, key by key.
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        for (side, list) in self.lists.iter().flat_map(|lists| lists.iter().enumerate()) {
+            let mut at = list.oldest;
+            while let Some(kept) = self.rows.get(at) {
+                put_flag(out, true);
+                put_flag(out, side != 0);
+                put_flag(out, kept.is_matched);
+                put_i64(out, kept.time);
+                put_bytes(out, self.arena.get(kept.block));
+                at = kept.newer;
+            }
+        }
+        put_flag(out, false);
+    }
+
+    /// Takes the rows that were written, into a join without any.
+    ///
+    /// # Errors
+    /// They were not written by a join like this. It is of no use then.
+    pub(super) fn restore(&mut self, from: &mut SavedBytes<'_>) -> Result<(), &'static str> {
+        let (mut by_time, mut key) = ([Vec::new(), Vec::new()], Vec::new());
+        while from.flag()? {
+            let (side, is_matched) = (usize::from(from.flag()?), from.flag()?);
+            let (time, bytes) = (from.i64()?, from.row(&self.formats[side])?);
+            if self.columns[side].read(&Record::assume_checked(&self.formats[side], bytes), &mut key) {
+                return Err("a row of a join has no key");
+            }
+            let (number, _) = self.keys.enter(&key, &mut self.arena);
+            if self.lists.len() <= number as usize {
+                self.lists.resize(number as usize + 1, [List::EMPTY; 2]);
+            }
+            let block = self.arena.put(bytes);
+            let row = self.rows.add(Kept { time, block, key: number, older: NONE, newer: NONE, is_matched });
+            if let Some(lists) = self.lists.get_mut(number as usize) {
+                let before = self.rows.last_until(lists[side], time);
+                self.rows.link(&mut lists[side], row, before);
+            }
+            by_time[side].push((time, row));
+        }
+        for (queue, mut rows) in self.by_time.iter_mut().zip(by_time) {
+            rows.sort_unstable();
+            rows.into_iter().for_each(|(time, row)| queue.push(time, row));
+        }
+        Ok(())
     }
 
     /// Forgets the row of the least time; returns whether there was one.

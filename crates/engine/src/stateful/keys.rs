@@ -406,6 +406,18 @@ impl Keys {
         }
     }
 
+    /// The keys that are in the order of use, from the one that was not used for the longest on.
+    pub(super) fn in_order_of_use(&self) -> impl Iterator<Item = u32> {
+        std::iter::successors(self.oldest(), |number| {
+            self.entries.get(*number as usize).map(|entry| entry.newer).filter(|newer| *newer != NONE)
+        })
+    }
+
+    /// All keys, in no order.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.index.iter().filter(|found| **found != 0).map(|found| *found as u32 - 1)
+    }
+
     /// Takes a key out of the order of use.
     pub(super) fn unlink(&mut self, number: u32) {
         let Some(&Entry { older, newer, .. }) = self.entries.get(number as usize) else { return };

@@ -13,6 +13,7 @@ use super::gathered::Gathered;
 use super::grow;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys};
 use super::moment::{Budget, Change, Emit, Lost};
+use super::saved::{SavedBytes, put_bytes, put_flag, put_i64};
 use crate::handler::ParameterValues;
 use crate::kernel::FieldPosition;
 use crate::snapshot::{StateStep, UNWALKED};
@@ -356,6 +357,31 @@ impl Latest {
         }
         let oldest = self.keys.oldest().and_then(|number| self.kept.get(number as usize));
         Some(oldest?.time.saturating_add(self.max_age?))
+    }
+
+    /// Writes the rows, in the order in which their keys were used.
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        for kept in self.keys.in_order_of_use().filter_map(|number| self.kept.get(number as usize)) {
+            put_flag(out, true);
+            put_i64(out, kept.time);
+            put_bytes(out, self.arena.get(kept.row));
+        }
+        put_flag(out, false);
+    }
+
+    /// Takes the rows that were written, into a state without any, which has no readers yet. It keeps within its bounds.
+    ///
+    /// # Errors
+    /// They were not written by a state like this. It is of no use then.
+    pub(super) fn restore(&mut self, from: &mut SavedBytes<'_>) -> Result<(), &'static str> {
+        let mut key = Vec::new();
+        while from.flag()? {
+            let (time, row) = (from.i64()?, from.row(&self.format)?);
+            self.columns.read(&Record::assume_checked(&self.format, row), &mut key);
+            let hash = self.keys.hash(&key);
+            self.put((row, &key, hash), time, &mut |_| {});
+        }
+        Ok(())
     }
 
     /// Whether rows are to be walked over.

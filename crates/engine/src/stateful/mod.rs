@@ -39,6 +39,7 @@ mod pair;
 mod past_rows;
 mod ranked;
 mod rows;
+mod saved;
 mod sketch;
 mod state;
 mod table;
@@ -64,6 +65,7 @@ use crate::select::{Form, ProgramPart};
 use crate::warm::{own, touch_fields};
 pub use latest::StateOrder;
 pub(crate) use ranked::Ranked;
+pub use saved::{SavedStateError, seal_state};
 use state::{Flow, State, Then};
 use table::StageTables;
 pub use table::{SharedTable, TableOrder, TableRows, Tables};
@@ -382,6 +384,21 @@ impl Handler for StatefulHandler {
         if let Some(before) = self.state.replace(taken) {
             self.spare = Some(before);
         }
+        Ok(())
+    }
+
+    fn save(&self, out: &mut Vec<u8>) -> bool {
+        let Some(state) = &self.state else { return false };
+        saved::begin(&self.kind, out);
+        state.save(out);
+        true
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<(), SavedStateError> {
+        let mut from = saved::open(saved, &self.kind)?;
+        let mut state = State::of(&self.program).map_err(|_| SavedStateError::OtherKind)?;
+        state.restore(&mut from)?;
+        self.state = Some(Box::new(state));
         Ok(())
     }
 

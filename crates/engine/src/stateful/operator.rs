@@ -11,6 +11,7 @@ use super::latest::{Latest, StateOrder};
 use super::lookup::Lookup;
 use super::moment::{Budget, Change, Emit, Lost, Moment};
 use super::over::Over;
+use super::saved::SavedBytes;
 use super::table::TableRows;
 use super::windows::Windows;
 
@@ -151,6 +152,33 @@ impl Operator {
             Operator::Asof(asof) => asof.given(time, moment.marks),
             Operator::First(first) => first.given(time, moment),
             _ => i64::MIN,
+        }
+    }
+
+    /// Writes what it keeps.
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        match self {
+            Operator::Union | Operator::Lookup(_) => {}
+            Operator::Windows(windows) => windows.save(out),
+            Operator::Over(over) => over.save(out),
+            Operator::Join(join) => join.save(out),
+            Operator::Asof(asof) => asof.save(out),
+            Operator::Latest(latest) => latest.save(out),
+        }
+    }
+
+    /// Takes what was written, before its first row.
+    ///
+    /// # Errors
+    /// It was not written by one like this, which is of no use then.
+    pub(super) fn restore(&mut self, from: &mut SavedBytes<'_>) -> Result<(), &'static str> {
+        match self {
+            Operator::Union | Operator::Lookup(_) => Ok(()),
+            Operator::Windows(windows) => windows.restore(from),
+            Operator::Over(over) => over.restore(from),
+            Operator::Join(join) => join.restore(from),
+            Operator::Asof(asof) => asof.restore(from),
+            Operator::Latest(latest) => latest.restore(from),
         }
     }
 

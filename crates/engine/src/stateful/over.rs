@@ -14,6 +14,7 @@ use super::frames::{EachValue, FrameColumns, FrameWork, Scratch};
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys};
 use super::moment::{Change, Emit, Lost, refused};
 use super::past_rows::{Past, PastRow, PastRows};
+use super::saved::{SavedBytes, counted, put_bytes, put_flag};
 
 /// The state of calls with OVER.
 #[derive(Debug)]
@@ -159,6 +160,20 @@ impl Over {
             })?;
         }
         Ok(())
+    }
+
+    /// Writes the keys of all partitions.
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        self.partitions.iter().for_each(|partition| partition.save(out));
+    }
+
+    /// Takes the keys that were written, into partitions without any.
+    ///
+    /// # Errors
+    /// They were not written by partitions like these, which are of no use then.
+    pub(super) fn restore(&mut self, from: &mut SavedBytes<'_>) -> Result<(), &'static str> {
+        let Over { partitions, scratch, .. } = self;
+        partitions.iter_mut().try_for_each(|partition| partition.restore(scratch, from))
     }
 
     /// Forgets the key that had no row for the longest, of the partition that keeps most. Memory that is kept for results goes before.
@@ -351,6 +366,47 @@ impl Partition {
                 _ => each(Value::Null),
             },
         }
+    }
+
+    fn save(&self, out: &mut Vec<u8>) {
+        for number in self.keys.in_order_of_use() {
+            let (at, bytes) = (number as usize, self.sum_bytes);
+            let past = self.past.get(at).copied().unwrap_or_default();
+            let group = self.sums.get(at * bytes..(at + 1) * bytes).unwrap_or_default();
+            put_flag(out, true);
+            put_bytes(out, self.keys.key(number, &self.stores.arena));
+            out.extend_from_slice(&past.count().to_le_bytes());
+            self.rows.save(&past, out);
+            self.slots.save(group, &self.stores, out);
+            for first in &self.firsts {
+                put_flag(out, load::<8>(group, first.at) != [0; 8]);
+                first.cell.save(group, first.at + 8, &self.stores.arena, out);
+            }
+        }
+        put_flag(out, false);
+    }
+
+    fn restore(&mut self, scratch: &mut Scratch, from: &mut SavedBytes<'_>) -> Result<(), &'static str> {
+        while from.flag()? {
+            let (number, is_new) = self.keys.enter(from.bytes()?, &mut self.stores.arena);
+            if !is_new {
+                return Err("a key is there twice");
+            }
+            self.keys.used(number, true);
+            let past = self.rows.restore(counted(from.u64()?)?, from)?;
+            let mut group = vec![0; self.sum_bytes];
+            self.slots.restore(&mut group, 0, &mut self.stores, from)?;
+            for first in &self.firsts {
+                store(&mut group, first.at, u64::from(from.flag()?).to_le_bytes());
+                first.cell.restore(&mut group, first.at + 8, &mut self.stores.arena, from)?;
+            }
+            let Partition { frames, rows, .. } = self;
+            frames.iter().for_each(|frame| frame.rebuild(rows, &past, &mut group, scratch));
+            // Of keys that were entered one behind the other, each has the next number.
+            self.past.push(past);
+            self.sums.extend_from_slice(&group);
+        }
+        Ok(())
     }
 
     /// Forgets the key that had no row for the longest.

@@ -4,6 +4,7 @@ use crossdock_format::{Format, Record, Value};
 
 use super::arena::{Arena, Block};
 use super::cell::{Cell, plain};
+use super::saved::{SavedBytes, put_flag};
 
 /// The columns of the rows that are kept, and their memory. A row begins with a byte for each column that says whether it has a value.
 #[derive(Debug, Default)]
@@ -210,10 +211,54 @@ impl PastRows {
         Some(PastRow { of: self, bytes })
     }
 
+    /// How many rows of a key are kept.
+    fn kept(&self, past: &Past) -> usize {
+        usize::try_from(past.count).unwrap_or(usize::MAX).min(self.rows)
+    }
+
+    /// Writes the rows of a key, the oldest first, without the bytes beside them.
+    pub(super) fn save(&self, past: &Past, out: &mut Vec<u8>) {
+        for distance in (0..self.kept(past) as u32).rev() {
+            let row = self.at(past, self.place(past, distance)).map_or(&[][..], |row| row.bytes);
+            for (number, column) in self.columns.iter().enumerate() {
+                put_flag(out, row.get(number).is_some_and(|byte| *byte != 0));
+                column.cell.save(row, column.at, &self.texts, out);
+            }
+        }
+    }
+
+    /// Takes the rows that were written of a key that has had this number of them.
+    ///
+    /// # Errors
+    /// They were not written by rows like these. Some of them may be there then.
+    pub(super) fn restore(&mut self, count: u64, from: &mut SavedBytes<'_>) -> Result<Past, &'static str> {
+        let mut past = Past { ring: Block::default(), count };
+        let kept = self.kept(&past);
+        if kept.saturating_mul(self.columns.len()) > from.len() {
+            return Err("it ends too early");
+        }
+        if kept == 0 || self.bytes == 0 {
+            return Ok(past);
+        }
+        self.widen(&mut past, kept * self.bytes);
+        self.rings.get_mut(past.ring).into_iter().for_each(|ring| ring.fill(0));
+        for distance in (0..kept as u32).rev() {
+            let start = self.place(&past, distance) * self.bytes;
+            let place = self.rings.get_mut(past.ring).and_then(|ring| ring.get_mut(start..start + self.bytes));
+            let row = place.ok_or("a row has no place")?;
+            for (number, column) in self.columns.iter().enumerate() {
+                let has_value = from.flag()?;
+                column.cell.restore(row, column.at, &mut self.texts, from)?;
+                row.get_mut(number).into_iter().for_each(|byte| *byte = u8::from(has_value));
+            }
+        }
+        Ok(past)
+    }
+
     /// Lets go of the rows of a key.
     pub(super) fn free(&mut self, past: &mut Past) {
-        let Past { ring, count } = std::mem::take(past);
-        let rows = usize::try_from(count).unwrap_or(usize::MAX).min(self.rows);
+        let rows = self.kept(past);
+        let Past { ring, .. } = std::mem::take(past);
         if let Some(bytes) = self.rings.get_mut(ring) {
             for row in bytes.chunks_exact_mut(self.bytes.max(1)).take(rows) {
                 self.columns.iter().for_each(|column| column.cell.clear(row, column.at, &mut self.texts));

@@ -6,6 +6,7 @@ use crossdock_format::Value;
 
 use super::arena::{Arena, Block};
 use super::cell::{load, store};
+use super::saved::{SavedBytes, counted, put_bytes};
 
 /// HyperLogLog with 2,048 registers: the standard error is 2.3 %. Until it has many values, a list of the registers that are not zero.
 pub(super) struct Registers;
@@ -87,6 +88,26 @@ impl Registers {
         }
         sum += all * sigma(empty / all);
         (all * all / (2.0 * std::f64::consts::LN_2 * sum)).round() as u64
+    }
+
+    /// Writes the registers.
+    pub(super) fn save(group: &[u8], at: usize, arena: &Arena, out: &mut Vec<u8>) {
+        put_bytes(out, arena.get(Block::from_bytes(load(group, at))));
+    }
+
+    /// Takes those that were written into an empty group.
+    pub(super) fn restore(
+        group: &mut [u8],
+        at: usize,
+        arena: &mut Arena,
+        from: &mut SavedBytes<'_>,
+    ) -> Result<(), &'static str> {
+        let bytes = from.bytes()?;
+        if bytes.len() != REGISTERS && (bytes.len() > LIST_BYTES || !bytes.len().is_multiple_of(4)) {
+            return Err("registers have another length");
+        }
+        store(group, at, arena.put(bytes).to_bytes());
+        Ok(())
     }
 
     /// Lets go of its memory.
@@ -253,6 +274,36 @@ impl Quantiles {
             }
         }
         value_of(last)
+    }
+
+    /// Writes the ranges.
+    pub(super) fn save(group: &[u8], at: usize, arena: &Arena, out: &mut Vec<u8>) {
+        let len = u64::from_le_bytes(load(group, at + 8)) as usize;
+        put_bytes(out, arena.get(Block::from_bytes(load(group, at))).get(..len * RANGE_BYTES).unwrap_or_default());
+    }
+
+    /// Takes those that were written into an empty group.
+    pub(super) fn restore(
+        group: &mut [u8],
+        at: usize,
+        arena: &mut Arena,
+        from: &mut SavedBytes<'_>,
+    ) -> Result<(), &'static str> {
+        let bytes = from.bytes()?;
+        let len = bytes.len() / RANGE_BYTES;
+        if len > MOST_RANGES || !bytes.len().is_multiple_of(RANGE_BYTES) {
+            return Err("ranges have another length");
+        }
+        let mut lowest = -INFINITE - 1;
+        for (range, times) in (0..len).map(|number| range_at(bytes, number)) {
+            if range < lowest || range > INFINITE + 1 {
+                return Err("ranges are not in order");
+            }
+            (lowest, _) = (range + 1, counted(times)?);
+        }
+        store(group, at, arena.put(bytes).to_bytes());
+        store(group, at + 8, (len as u64).to_le_bytes());
+        Ok(())
     }
 
     /// Lets go of its memory.

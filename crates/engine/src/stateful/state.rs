@@ -6,6 +6,7 @@ use crossdock_query::{DerivedTime, EvalError, Interpreter, Port, Program, Projec
 use super::latest::StateOrder;
 use super::moment::{Budget, Change, Lost, Moment};
 use super::operator::Operator;
+use super::saved::{SavedBytes, put_flag, put_i64};
 use super::table::StageTables;
 use crate::handler::Sink;
 use crate::kernel::FieldPosition;
@@ -13,7 +14,7 @@ use crate::project::RowPlan;
 
 /// The latest time that a row may have, in ns since 1970: 100 days before the times end. Past it no window could end, and a record
 /// with such a time, which stands for `never`, would let all windows go and all later records be late.
-const LATEST: i64 = i64::MAX - 100 * 86_400 * 1_000_000_000;
+pub(super) const LATEST: i64 = i64::MAX - 100 * 86_400 * 1_000_000_000;
 
 /// All that a query keeps between batches. One, whatever the streams and formats that it reads.
 #[derive(Debug)]
@@ -244,6 +245,43 @@ impl State {
                 (input.lateness, input.derived) = (lateness(plan), plan.derived);
             }
         }
+    }
+
+    /// Writes all of it. No row waits to be put in between two batches.
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        put_i64(out, self.now);
+        for stage in &self.stages {
+            put_flag(out, stage.is_behind);
+            for Input { mark, is_over, open_mark, .. } in &stage.inputs {
+                put_i64(out, *mark);
+                put_flag(out, *is_over);
+                put_flag(out, open_mark.is_some());
+                put_i64(out, open_mark.unwrap_or_default());
+            }
+            stage.operator.save(out);
+        }
+    }
+
+    /// Takes what was written of a state with the same plan, before its first row. It keeps within its bound.
+    ///
+    /// # Errors
+    /// It was not written by such a state. This one is of no use then.
+    pub(super) fn restore(&mut self, from: &mut SavedBytes<'_>) -> Result<(), &'static str> {
+        self.now = from.i64()?;
+        for stage in &mut self.stages {
+            stage.is_behind = from.flag()?;
+            for input in &mut stage.inputs {
+                (input.mark, input.is_over) = (from.i64()?, from.flag()?);
+                let (has_open_mark, open_mark) = (from.flag()?, from.i64()?);
+                input.open_mark = has_open_mark.then_some(open_mark);
+            }
+            stage.operator.restore(from)?;
+        }
+        from.end()?;
+        if self.used() > self.max_bytes {
+            self.shed();
+        }
+        Ok(())
     }
 
     /// Takes a row that a reader made.

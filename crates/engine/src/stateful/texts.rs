@@ -6,6 +6,7 @@ use crossdock_query::{EvalError, MAX_MADE_TEXT_BYTES};
 use super::arena::{Arena, Block};
 use super::cell::{Cell, compare_exactly, load, store};
 use super::moment::refused;
+use super::saved::{SavedBytes, put_bytes};
 
 /// The texts of a group one after the other, each behind its order and its length.
 pub(super) struct Texts;
@@ -164,6 +165,33 @@ impl Texts {
         let made = row.finish().map_err(|_| EvalError::RecordTooLong)?;
         *list_bytes = (*list_bytes).max(2 * made.len());
         Ok(Record::assume_checked(format, made).get(0))
+    }
+
+    /// Writes the texts and their separator.
+    pub(super) fn save(group: &[u8], at: usize, arena: &Arena, out: &mut Vec<u8>) {
+        let used = u64::from_le_bytes(load(group, at + 8)) as usize;
+        put_bytes(out, arena.get(Block::from_bytes(load(group, at))).get(..used).unwrap_or_default());
+        put_bytes(out, arena.get(Block::from_bytes(load(group, at + 16))));
+    }
+
+    /// Takes those that were written, of this number, into an empty group.
+    pub(super) fn restore(
+        group: &mut [u8],
+        at: usize,
+        arena: &mut Arena,
+        texts: u64,
+        from: &mut SavedBytes<'_>,
+    ) -> Result<(), &'static str> {
+        let (all, separator) = (from.bytes()?, from.bytes()?);
+        let (mut found, mut bytes) = (0, 0);
+        parts(all).for_each(|(_, text)| (found, bytes) = (found + 1, bytes + HEAD_BYTES + text.len()));
+        if found != texts || bytes != all.len() {
+            return Err("texts do not fit their number");
+        }
+        store(group, at, arena.put(all).to_bytes());
+        store(group, at + 8, (all.len() as u64).to_le_bytes());
+        store(group, at + 16, arena.put(separator).to_bytes());
+        Ok(())
     }
 
     /// Lets go of its memory.

@@ -46,6 +46,11 @@ impl<T: Copy + Ord> TimeQueue<T> {
         if self.is_run(run, other) { self.run.pop_front() } else { self.others.pop().map(|Reverse(other)| other) }
     }
 
+    /// All of them, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (i64, T)> {
+        self.run.iter().copied().chain(self.others.iter().map(|Reverse(other)| *other))
+    }
+
     /// Whether the run has the next one.
     fn is_run(&self, run: Option<(i64, T)>, other: Option<(i64, T)>) -> bool {
         match (run, other) {

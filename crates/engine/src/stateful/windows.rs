@@ -8,6 +8,7 @@
 //! A call closes a bounded number of parts (see [`Budget`]). Other windows that are due stay, and the next call goes on.
 
 mod corrected;
+mod saved;
 
 use std::collections::VecDeque;
 

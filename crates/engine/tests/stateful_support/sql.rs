@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crossdock_engine::{
-    Handler, HandlerCounters, ParameterValues, SharedTable, StatefulHandler, TableOrder, TableRows, Tables,
+    Handler, HandlerCounters, ParameterValues, SavedStateError, SharedTable, StatefulHandler, TableOrder, TableRows,
+    Tables, seal_state,
 };
 use crossdock_format::{FieldType, Format, RecordBuilder, Value};
 use crossdock_mailbox::Selection;
@@ -140,6 +141,20 @@ impl SqlRun {
         let state = other.handlers[other.turn.unwrap_or(0)].2.hand_over().unwrap();
         self.turn = Some(0);
         self.handlers[0].2.take_over(state).unwrap();
+    }
+
+    /// The state as bytes.
+    pub(crate) fn saved(&self) -> Vec<u8> {
+        let mut saved = Vec::new();
+        assert!(self.handler().save(&mut saved));
+        seal_state(&mut saved);
+        saved
+    }
+
+    /// Begins with a state that was saved.
+    pub(crate) fn restore(&mut self, saved: &[u8]) -> Result<(), SavedStateError> {
+        self.turn = Some(0);
+        self.handlers[0].2.restore(saved)
     }
 
     /// The wall clock is at this time; how many rows that makes.

@@ -10,6 +10,7 @@ use crate::graph::build::Workspace;
 use crate::graph::edge::Overflow;
 use crate::graph::node::{Condition, Input, Instance, Node, NodeChange, SchedulingPolicy, Then};
 use crate::graph::port::{Port, PortChange};
+use crate::graph::save::SaveState;
 use crate::graph::serve::Graph;
 use crate::graph::{ContextIndex, NodeId};
 use crossdock_engine::{Handler, ParameterValues};
@@ -113,6 +114,8 @@ pub(crate) enum Op {
     /// Other values of a program's parameters, for the instances of these formats; `refused` counts those that did not
     /// take them.
     Parameters { node: NodeId, values: Vec<NewValues>, refused: u32 },
+    /// A copy of the state of a node.
+    Save { node: NodeId, order: SaveState },
     /// A node's scheduling policy.
     Policy { node: NodeId, policy: SchedulingPolicy },
     /// The policy for batches of a stream for which the edge to a context has no room.
@@ -653,6 +656,7 @@ impl Graph {
                 *refused = set_parameters(self.ordered(*node)?, values);
                 self.settle_node(*node);
             }
+            Op::Save { node, order } => self.ordered(*node)?.save_state(order),
             Op::Policy { node, policy } => self.ordered(*node)?.policy = *policy,
             Op::Overflow { stream, to, overflow } => {
                 // A change that was committed meanwhile may have ended the edge.

@@ -23,6 +23,7 @@ pub(crate) mod node;
 pub(crate) mod port;
 mod recover;
 pub(crate) mod run;
+pub(crate) mod save;
 mod serve;
 pub(crate) mod session;
 mod shared;

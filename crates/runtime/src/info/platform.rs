@@ -101,6 +101,21 @@ reports! {
         /// The bound on them; past it the oldest goes.
         #[serde(default)]
         pub state_bytes_bound: u64 = gauge("crossdock_handler_state_bound").unit(Unit::Bytes),
+        /// Checkpoints of its state that were written.
+        #[serde(default)]
+        pub checkpoints: u64 = counter("crossdock_handler_checkpoints"),
+        /// Those that could not be written, or not be read at the start, or whose state was too large.
+        #[serde(default)]
+        pub checkpoint_failures: u64 = counter("crossdock_handler_checkpoint_failures").title("checkpoints failed"),
+        /// The bytes of the last one on disk.
+        #[serde(default)]
+        pub checkpoint_bytes: u64 = gauge("crossdock_handler_checkpoint").unit(Unit::Bytes),
+        /// When its state was copied.
+        #[serde(default)]
+        pub checkpoint_at_ms: u64 = gauge("crossdock_handler_checkpoint_at").unit(Unit::AtMs).title("checkpoint at"),
+        /// Records that earlier daemons took, and that are not in the state with which it began: at least as many.
+        #[serde(default)]
+        pub gap_records: u64 = gauge("crossdock_handler_gap_records").title("missing in state"),
         /// Records dropped because an expression failed.
         pub row_errors: u64 = counter("crossdock_handler_row_errors"),
         /// The same by cause, in words: only causes that occurred.

@@ -6,6 +6,7 @@
 
 mod balancing;
 pub(crate) mod change;
+pub(crate) mod checkpoints;
 mod connections;
 pub(crate) mod deployed;
 pub(crate) mod events;
@@ -38,6 +39,7 @@ use crate::graph::{ContextIndex, NodeId};
 use crate::inbox::Inbox;
 use crate::info::{AppliedInfo, PlanInfo};
 use crate::managers::change::NotMade;
+use crate::managers::checkpoints::Checkpoints;
 use crate::managers::deployed::{Deployed, HandlerCompiler, KnownStream};
 use crate::managers::events::{About, Events};
 use crate::managers::keep::Kept;
@@ -83,6 +85,7 @@ pub(crate) struct Parts {
     pub(crate) natives: Natives,
     pub(crate) config: PlatformConfig,
     pub(crate) kept: Kept,
+    pub(crate) checkpoints: Checkpoints,
     pub(crate) views: Views,
     pub(crate) requests: Arc<RequestQueue>,
 }
@@ -101,6 +104,7 @@ pub(crate) struct Managers {
     /// CPUs that this thread may use, as at its start: asking takes a tenth of what a change does.
     cpus: usize,
     kept: Kept,
+    checkpoints: Checkpoints,
     handlers: BTreeMap<String, Deployed>,
     /// The makers and readers of each stream among them, and what they take of contexts: they follow each change.
     joined: StreamIndex,
@@ -154,7 +158,7 @@ impl Managers {
     }
 
     fn new(parts: Parts) -> Managers {
-        let Parts { io, home, catalog, overlay, watch, natives, config, kept, views, requests } = parts;
+        let Parts { io, home, catalog, overlay, watch, natives, config, kept, checkpoints, views, requests } = parts;
         let (monitor, events) = (views.monitor.clone(), views.events.clone());
         let costs = CostModel::new(Duration::from_millis(config.stuck_after_ms.into()));
         Managers {
@@ -168,6 +172,7 @@ impl Managers {
             config,
             cpus: 1,
             kept,
+            checkpoints,
             handlers: BTreeMap::new(),
             joined: StreamIndex::default(),
             ledger: Ledger::default(),
@@ -219,6 +224,7 @@ impl Managers {
                 self.try_hindered();
             }
         }
+        self.make_last_checkpoints();
         self.watch.stop();
     }
 
@@ -229,6 +235,7 @@ impl Managers {
         self.monitor.take(&self.overlay, &self.handlers, self.started.elapsed());
         self.recount();
         self.restart_failed();
+        self.tick_checkpoints();
         let now_s = self.started.elapsed().as_secs();
         if now_s > self.last_s {
             self.last_s = now_s;
@@ -253,8 +260,9 @@ impl Managers {
     /// Restores the handlers that were deployed when the daemon last ran.
     fn restore(&mut self) {
         let (specs, complaint) = self.kept.read();
-        if let Some(complaint) = complaint {
-            self.events.note("not_restored", About::default(), complaint);
+        match complaint {
+            Some(complaint) => self.events.note("not_restored", About::default(), complaint),
+            None => self.checkpoints.expect(&specs),
         }
         if specs.is_empty() {
             return;

@@ -60,7 +60,7 @@ impl Managers {
             Status::Waiting(why) => ("waiting", Some(why.clone())),
             Status::Failed(why) => ("failed", Some(why.clone())),
         };
-        HandlerInfo {
+        let mut info = HandlerInfo {
             name: name.to_owned(),
             replica_of: spec.replicas.then(|| spec.asked_name().to_owned()),
             version: handler.version,
@@ -96,7 +96,9 @@ impl Managers {
             degraded: if handler.is_degraded { spec.overload_parameters.clone() } else { Default::default() },
             changes: handler.changes,
             ..HandlerInfo::default()
-        }
+        };
+        self.checkpoints.show(name, &mut info);
+        info
     }
 
     /// The contexts; their handlers are [added](View::contexts) to a report.

@@ -188,6 +188,9 @@ impl Managers {
             self.resume();
         }
         for (order, outcome) in self.overlay.done() {
+            if outcome.is_err() {
+                self.checkpoints.note_undone(order);
+            }
             // Nobody waits for most orders.
             if let Some(waiting) = self.unconfirmed.iter_mut().find(|waiting| waiting.orders.contains(&order)) {
                 waiting.orders.remove(&order);

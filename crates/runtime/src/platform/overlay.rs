@@ -12,6 +12,7 @@ use crate::graph::edge::{Overflow, edge};
 use crate::graph::gauges::{ContextGauges, NodeGauges};
 use crate::graph::node::{Condition, Instance, Node, SchedulingPolicy, Then};
 use crate::graph::port::{Feed, PortChange, Reader};
+use crate::graph::save::SaveState;
 use crate::graph::{ContextIndex, NodeId};
 use crossdock_device::Doorbell;
 use std::cell::RefCell;
@@ -232,6 +233,8 @@ pub(crate) struct Overlay {
     unfinished: Vec<Committing>,
     /// Small orders that are not reported on yet, by their numbers.
     ordered: BTreeMap<u64, Ordered>,
+    /// The states that contexts have copied.
+    saved: Vec<(NodeId, SaveState)>,
 }
 
 impl Overlay {
@@ -255,6 +258,7 @@ impl Overlay {
             numbers: 0,
             unfinished: Vec::new(),
             ordered: BTreeMap::new(),
+            saved: Vec::new(),
         }
     }
 

@@ -286,7 +286,7 @@ const CONTEXT: [(&str, &str); 24] = [
     ("replaced", "crossdock_context_replaced_total"),
     ("panics", "crossdock_context_panics_total"),
 ];
-const HANDLER: [(&str, &str); 27] = [
+const HANDLER: [(&str, &str); 32] = [
     ("predicted", "crossdock_handler_predicted_load_ratio"),
     ("measured", "crossdock_handler_load_ratio"),
     ("limit_ns_per_s", "crossdock_handler_limit_ratio"),
@@ -302,6 +302,11 @@ const HANDLER: [(&str, &str); 27] = [
     ("stage_errors", "crossdock_handler_stage_errors_total"),
     ("state_bytes", "crossdock_handler_state_bytes"),
     ("state_bytes_bound", "crossdock_handler_state_bound_bytes"),
+    ("checkpoints", "crossdock_handler_checkpoints_total"),
+    ("checkpoint_failures", "crossdock_handler_checkpoint_failures_total"),
+    ("checkpoint_bytes", "crossdock_handler_checkpoint_bytes"),
+    ("checkpoint_at_ms", "crossdock_handler_checkpoint_at_seconds"),
+    ("gap_records", "crossdock_handler_gap_records"),
     ("row_errors", "crossdock_handler_row_errors_total"),
     ("dropped", "crossdock_handler_dropped_total"),
     ("ns_per_record", "crossdock_handler_record_time_seconds"),

@@ -46,12 +46,37 @@ fn new_reads(there: &Deployed, reads: &[String]) -> Vec<String> {
 
 /// The record of a handler once the graph has changed.
 enum Done {
-    Deployed { deployed: Box<Deployed> },
-    Swapped { spec: HandlerSpec, compiled: Compiled, need: Need, reads: Vec<(String, u32)>, gone: Vec<u32>, limit: u64 },
-    Parameters { spec: HandlerSpec, values: Vec<NewValues>, costs: Vec<Cost>, need: Need },
-    Respecified { spec: HandlerSpec, need: Need },
-    Moved { handler: String, spec: HandlerSpec, from: String, to: ContextIndex },
-    Removed { handler: String },
+    Deployed {
+        deployed: Box<Deployed>,
+    },
+    Swapped {
+        spec: HandlerSpec,
+        compiled: Compiled,
+        need: Need,
+        reads: Vec<(String, u32)>,
+        gone: Vec<u32>,
+        limit: u64,
+        keeps_state: bool,
+    },
+    Parameters {
+        spec: HandlerSpec,
+        values: Vec<NewValues>,
+        costs: Vec<Cost>,
+        need: Need,
+    },
+    Respecified {
+        spec: HandlerSpec,
+        need: Need,
+    },
+    Moved {
+        handler: String,
+        spec: HandlerSpec,
+        from: String,
+        to: ContextIndex,
+    },
+    Removed {
+        handler: String,
+    },
 }
 
 impl Done {
@@ -186,7 +211,9 @@ impl Managers {
                 let id = self.overlay.next_id(&edits.nodes);
                 edits.nodes.push(id);
                 let reads: Vec<(String, u32)> = reads.into_iter().zip(numbers.iter().copied()).collect();
-                let mut node = Box::new(Node::new(id, instances(&mut compiled, &reads), makes, &numbers));
+                let mut first = instances(&mut compiled, &reads);
+                self.checkpoints.restore(&spec.name, &mut first);
+                let mut node = Box::new(Node::new(id, first, makes, &numbers));
                 node.reads_own = spec.replicas;
                 let of_node = (id, Arc::clone(&node.gauges));
                 let tables = self.compiler.natives.tables();
@@ -214,7 +241,7 @@ impl Managers {
                     *set = Some(new_policy);
                     *read = Some(reads.iter().map(|(_, number)| *number).collect());
                 }
-                Done::Swapped { spec, compiled, need, reads, gone, limit }
+                Done::Swapped { spec, compiled, need, reads, gone, limit, keeps_state }
             }
             PlanStep::SetParameters { spec, values, costs, need } => Done::Parameters { spec, values, costs, need },
             PlanStep::Respecify { spec, need } => Done::Respecified { spec, need },
@@ -252,13 +279,17 @@ impl Managers {
             Done::Deployed { deployed } => {
                 let (name, need) = (deployed.spec.name.clone(), deployed.need);
                 self.look_for_formats(&name, deployed.reads.iter().map(|(_, number)| *number));
-                let keeps_state = deployed.keeps_state();
+                let is_empty = deployed.keeps_state() && !self.checkpoints.is_restored(&name);
                 self.handlers.insert(name.clone(), *deployed);
-                let state = if keeps_state { "; its state is empty" } else { "" };
+                let state = if is_empty { "; its state is empty" } else { "" };
                 self.note("deployed", &name, format!("version 1, {}{state}", self.load_text(&need)));
+                self.note_begun(&name);
             }
-            Done::Swapped { spec, compiled, need, reads, gone, limit } => {
+            Done::Swapped { spec, compiled, need, reads, gone, limit, keeps_state } => {
                 let name = spec.name.clone();
+                if !keeps_state {
+                    self.checkpoints.forget(&name, false);
+                }
                 self.end_reading(gone, changed);
                 let known = self.handlers.get(&name).map_or(&[][..], |there| &there.reads);
                 let new = reads.iter().filter(|read| !known.contains(read)).map(|(_, number)| *number);
@@ -304,7 +335,10 @@ impl Managers {
                 self.note_moved(&handler, &from, to, "as requested");
                 self.record(spec, |_| ());
             }
-            Done::Removed { handler } => self.forget(&handler, changed),
+            Done::Removed { handler } => {
+                self.checkpoints.forget(&handler, true);
+                self.forget(&handler, changed);
+            }
         }
         Ok(None)
     }
@@ -543,7 +577,8 @@ impl Managers {
                 self.note("unreadable", name, format!("format {} of stream `{}`: {why}", format.id(), stream.name));
             }
             let handler = self.compiler.take_handler(&there_spec, &entry);
-            let instance = instance_of(&entry, &reads, handler);
+            let mut instance = instance_of(&entry, &reads, handler);
+            self.checkpoints.restore(name, std::slice::from_mut(&mut instance));
             if self.order(|overlay| overlay.add_instance(node, instance)).is_err() {
                 // Once its context takes orders again.
                 self.formats_to_retry.insert(stream.number);
@@ -558,6 +593,7 @@ impl Managers {
                 }
                 there.status = Status::Running;
             }
+            self.note_begun(name);
         }
         if !is_unchanged {
             self.hold_if_degraded(name);

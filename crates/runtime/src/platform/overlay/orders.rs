@@ -4,6 +4,7 @@
 use super::{After, Committing, Overlay};
 use crate::graph::change::{NewValues, ORDERS, Op, Order, Report};
 use crate::graph::node::{Instance, SchedulingPolicy};
+use crate::graph::save::SaveState;
 use crate::graph::{ContextIndex, NodeId};
 
 /// Small orders that may wait for their nodes' changes.
@@ -110,8 +111,14 @@ impl Overlay {
                     }
                     Some(Report::Panicked) => done.push((number, Err(NotDone::Panicked(at)))),
                     Some(Report::Done(ops, None)) => {
-                        let refused =
-                            ops.iter().map(|op| if let Op::Parameters { refused, .. } = op { *refused } else { 0 });
+                        let refused = ops.into_iter().map(|op| match op {
+                            Op::Parameters { refused, .. } => refused,
+                            Op::Save { node, order } => {
+                                self.saved.push((node, order));
+                                0
+                            }
+                            _ => 0,
+                        });
                         done.push((number, Ok(refused.sum())));
                     }
                     _ => drop(self.ordered.insert(number, Ordered::Sent(at))),
@@ -156,6 +163,19 @@ impl Overlay {
     /// As [`Overlay::order`].
     pub(crate) fn set_parameters(&mut self, node: NodeId, values: Vec<NewValues>) -> Result<u64, NotOrdered> {
         self.order(node, Op::Parameters { node, values, refused: 0 })
+    }
+
+    /// Has the state of a node copied; [`Overlay::take_saved`] has it once its context has done that.
+    ///
+    /// # Errors
+    /// As [`Overlay::order`].
+    pub(crate) fn save_state(&mut self, node: NodeId, order: SaveState) -> Result<u64, NotOrdered> {
+        self.order(node, Op::Save { node, order })
+    }
+
+    /// The states that were copied since the last call, each with what came of it.
+    pub(crate) fn take_saved(&mut self) -> Vec<(NodeId, SaveState)> {
+        std::mem::take(&mut self.saved)
     }
 
     /// Makes a node drop and count its input, until it is swapped.

@@ -362,6 +362,11 @@ impl Modelled for HandlerInfo {
         ("forgotten", |_, _, _| Expected::from(0)),
         ("stage_errors", |_, _, _| Expected::from(0)),
         ("state_bytes", |_, _, _| Expected::from(0)),
+        ("checkpoints", |_, _, _| Expected::from(0)),
+        ("checkpoint_failures", |_, _, _| Expected::from(0)),
+        ("checkpoint_bytes", |_, _, _| Expected::from(0)),
+        ("checkpoint_at_ms", |_, _, _| Expected::from(0)),
+        ("gap_records", |_, _, _| Expected::from(0)),
         ("row_errors", |world, _, info| Expected::from(handler(world, info).outcome(world).all_errors())),
         ("row_errors_by", |world, _, info| {
             let errors = handler(world, info).outcome(world).errors;

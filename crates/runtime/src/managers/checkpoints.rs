@@ -1,0 +1,345 @@
+//! Checkpoints of the deployed handlers' states: when they are made, and what a handler begins with at the start of the daemon.
+//!
+//! At an interval, and when the daemon stops, the context of each handler with state copies it between two batches
+//! ([`SaveState`](crate::graph::save::SaveState)); a thread away from the cores writes the copy. The queries of subscriptions have none: they
+//! go with their sessions.
+
+use crate::checkpoints::{Checkpoint, CheckpointWriter, RecordCounts, Written, open_directory, read, remove_others};
+use crate::config::MorphConfig;
+use crate::graph::node::Instance;
+use crate::graph::save::{SaveState, Saved};
+use crate::info::HandlerInfo;
+use crate::managers::deployed::{Deployed, Status};
+use crate::managers::events::now_ms;
+use crate::managers::spec::HandlerSpec;
+use crate::managers::{Managers, REPORT_TICK};
+use crossdock_device::nap;
+use crossdock_engine::Handler;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The checkpoints of all handlers; none without a directory for what is kept.
+#[derive(Debug, Default)]
+pub(crate) struct Checkpoints(Option<Store>);
+
+#[derive(Debug)]
+struct Store {
+    directory: PathBuf,
+    /// None: only when the daemon stops.
+    interval: Option<Duration>,
+    most_bytes: usize,
+    writer: CheckpointWriter,
+    counts: RecordCounts,
+    /// How many records kept handlers had taken that have not begun yet: each is to begin with its checkpoint.
+    waiting: BTreeMap<String, u64>,
+    handlers: BTreeMap<String, OfHandler>,
+    /// When the next are due.
+    next: Instant,
+    /// Memory for states.
+    spare: Vec<Vec<u8>>,
+}
+
+/// The checkpoints of a handler.
+#[derive(Debug, Default)]
+struct OfHandler {
+    /// The records that it had taken before this daemon.
+    before: u64,
+    /// How it began: with a state that is there on disk, or why not.
+    begin: Option<Begin>,
+    /// The order to copy its state that is under way.
+    order: Option<u64>,
+    /// Records and rows when its state was last copied: with the same, the state is the same.
+    seen: Option<[u64; 3]>,
+    is_too_large: bool,
+    shown: Shown,
+}
+
+#[derive(Debug)]
+enum Begin {
+    Restored {
+        at_ms: u64,
+        bytes: usize,
+    },
+    /// There was no checkpoint.
+    None,
+    Refused(String),
+}
+
+/// What is shown of them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shown {
+    written: u64,
+    failed: u64,
+    bytes: u64,
+    at_ms: u64,
+    /// Records that are not in the state with which it began.
+    missing: u64,
+}
+
+impl Checkpoints {
+    /// Those in the configured directory.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn open(config: &MorphConfig) -> io::Result<Checkpoints> {
+        let Some(state_dir) = &config.state_dir else { return Ok(Checkpoints::default()) };
+        let directory = open_directory(state_dir)?;
+        let (counts, waiting) = RecordCounts::open(&directory);
+        let interval = Duration::from_millis(config.checkpoint_interval_ms.into());
+        Ok(Checkpoints(Some(Store {
+            interval: (!interval.is_zero()).then_some(interval),
+            most_bytes: usize::try_from(config.checkpoint_max_bytes).unwrap_or(usize::MAX),
+            writer: CheckpointWriter::start(&directory)?,
+            counts,
+            waiting,
+            handlers: BTreeMap::new(),
+            next: Instant::now() + interval,
+            spare: Vec::new(),
+            directory,
+        })))
+    }
+
+    /// The counts of records, to be noted once more when the contexts have ended.
+    pub(crate) fn counts(&self) -> RecordCounts {
+        self.0.as_ref().map(|store| store.counts.clone()).unwrap_or_default()
+    }
+
+    /// These handlers are to begin with their checkpoints; those of all others go.
+    pub(super) fn expect(&mut self, kept: &[HandlerSpec]) {
+        let Some(store) = &mut self.0 else { return };
+        remove_others(&store.directory, kept.iter().map(|spec| spec.name.as_str()));
+        let former = std::mem::take(&mut store.waiting);
+        let count = |spec: &HandlerSpec| (spec.name.clone(), former.get(&spec.name).copied().unwrap_or(0));
+        store.waiting = kept.iter().map(count).collect();
+        store.waiting.iter().for_each(|(name, before)| store.counts.set(name, None, *before));
+    }
+
+    /// Gives a handler that is to begin the state of its checkpoint, if there is one.
+    pub(super) fn restore(&mut self, name: &str, instances: &mut [Instance]) {
+        let Some(store) = &mut self.0 else { return };
+        let Some(known) = store.waiting.get(name).copied() else { return };
+        let mut handlers = instances.iter_mut().filter_map(|instance| instance.handler.as_deref_mut());
+        let Some(handler) = handlers.find(|handler| handler.shares_state()) else { return };
+        let of = store.handlers.entry(name.to_owned()).or_default();
+        (of.before, of.shown.missing) = (known, known);
+        of.begin = Some(match read(&store.directory, name) {
+            Ok(None) => Begin::None,
+            Ok(Some(checkpoint)) => of.take(handler, &checkpoint),
+            Err(why) => Begin::Refused(why),
+        });
+    }
+
+    /// Whether a handler that is about to begin has the state of its checkpoint.
+    pub(super) fn is_restored(&self, name: &str) -> bool {
+        let of = self.0.as_ref().and_then(|store| store.handlers.get(name));
+        of.is_some_and(|of| matches!(of.begin, Some(Begin::Restored { .. })))
+    }
+
+    /// A handler has begun: what became of its checkpoint, as a kind of event and in words, if it was to begin with one.
+    fn begun(&mut self, name: &str, there: &Deployed) -> Option<(&'static str, String)> {
+        let store = self.0.as_mut()?;
+        let of = store.handlers.entry(name.to_owned()).or_default();
+        store.waiting.remove(name);
+        store.counts.set(name, Some(Arc::clone(&there.gauges)), of.before);
+        let missing = of.shown.missing;
+        let records = if missing == 1 { "record" } else { "records" };
+        match of.begin.take()? {
+            Begin::Restored { at_ms, bytes } => {
+                let age_s = now_ms().saturating_sub(at_ms) / 1000;
+                let text = format!(
+                    "its state is that of its checkpoint of {age_s} s ago, {bytes} bytes; at least {missing} {records} that the daemon \
+                     before took later are not in it"
+                );
+                Some(("restored", text))
+            }
+            Begin::None if missing == 0 => None,
+            Begin::None => {
+                let text = format!("it had no checkpoint: its state is empty, without at least {missing} {records}");
+                Some(("state_not_restored", text))
+            }
+            Begin::Refused(why) => {
+                of.shown.failed += 1;
+                let text = format!("its state is empty, without at least {missing} {records}: {why}");
+                Some(("state_not_restored", text))
+            }
+        }
+    }
+
+    /// A handler of this name is gone, or its state is.
+    pub(super) fn forget(&mut self, name: &str, is_gone: bool) {
+        let Some(store) = &mut self.0 else { return };
+        store.writer.remove(name);
+        if is_gone {
+            store.handlers.remove(name);
+            store.waiting.remove(name);
+            store.counts.remove(name);
+        } else if let Some(of) = store.handlers.get_mut(name) {
+            of.seen = None;
+        }
+    }
+
+    /// An order was not carried out.
+    pub(super) fn note_undone(&mut self, order: u64) {
+        let all = self.0.iter_mut().flat_map(|store| store.handlers.values_mut());
+        all.filter(|of| of.order == Some(order)).for_each(|of| of.order = None);
+    }
+
+    /// What is shown of a handler's checkpoints.
+    pub(super) fn show(&self, name: &str, info: &mut HandlerInfo) {
+        let Some(of) = self.0.as_ref().and_then(|store| store.handlers.get(name)) else { return };
+        let Shown { written, failed, bytes, at_ms, missing } = of.shown;
+        (info.checkpoints, info.checkpoint_failures) = (written, failed);
+        (info.checkpoint_bytes, info.checkpoint_at_ms, info.gap_records) = (bytes, at_ms, missing);
+    }
+}
+
+impl OfHandler {
+    /// Gives a handler the state of a checkpoint.
+    fn take(&mut self, handler: &mut dyn Handler, checkpoint: &Checkpoint) -> Begin {
+        self.before = self.before.max(checkpoint.records);
+        let missing = self.before - checkpoint.records;
+        match handler.restore(&checkpoint.state) {
+            Ok(()) => {
+                self.shown.missing = missing;
+                Begin::Restored { at_ms: checkpoint.at_ms, bytes: checkpoint.state.len() }
+            }
+            Err(error) => {
+                self.shown.missing = self.before;
+                Begin::Refused(format!("its checkpoint is not taken: {error}"))
+            }
+        }
+    }
+}
+
+/// The figures that say whether a state may be another one than before.
+fn figures(there: &Deployed) -> [u64; 3] {
+    [&there.gauges.records_in, &there.gauges.records_out, &there.gauges.forgotten].map(|gauge| gauge.get())
+}
+
+impl Managers {
+    /// A handler has begun; notes what became of its checkpoint.
+    pub(super) fn note_begun(&mut self, name: &str) {
+        let Some(there) = self.handlers.get(name).filter(|there| !there.entries.is_empty()) else { return };
+        if self.is_query(name) || !there.keeps_state() {
+            return;
+        }
+        if let Some((kind, text)) = self.checkpoints.begun(name, there) {
+            self.note(kind, name, text);
+        }
+    }
+
+    /// Has the states copied that are due, gives those that were to the thread that writes them, and notes what that has written.
+    pub(super) fn tick_checkpoints(&mut self) {
+        self.take_saved();
+        self.take_written();
+        let Some(store) = &mut self.checkpoints.0 else { return };
+        store.counts.note();
+        let now = Instant::now();
+        if let Some(interval) = store.interval.filter(|_| now >= store.next) {
+            store.next = now + interval;
+            self.order_checkpoints();
+        }
+    }
+
+    /// Has the state of each handler copied that may be another one than in its checkpoint.
+    fn order_checkpoints(&mut self) {
+        let is_due = |(name, there): &(&String, &Deployed)| {
+            let is_whole = there.status == Status::Running && !self.is_query(name) && there.keeps_state();
+            is_whole && !self.overlay.is_changing(there.node)
+        };
+        let due: Vec<String> = self.handlers.iter().filter(is_due).map(|(name, _)| name.clone()).collect();
+        for name in due {
+            let (Some(store), Some(there)) = (&mut self.checkpoints.0, self.handlers.get(&name)) else { return };
+            let of = store.handlers.entry(name.clone()).or_default();
+            let figures = Some(figures(there));
+            if of.order.is_some() || of.seen == figures {
+                continue;
+            }
+            let mut bytes = store.spare.pop().unwrap_or_default();
+            let expected = usize::try_from(there.gauges.state_bytes.get()).unwrap_or(usize::MAX);
+            bytes.reserve(expected.min(store.most_bytes).saturating_add(1 << 12));
+            let most_bytes = store.most_bytes;
+            let order = SaveState { handler: name, version: there.version, most_bytes, bytes, saved: Saved::Nothing };
+            // A context that does not answer is asked again the next time.
+            if let Ok(number) = self.overlay.save_state(there.node, order) {
+                (of.order, of.seen) = (Some(number), figures);
+            }
+        }
+    }
+
+    /// Gives the states that were copied to the thread that writes them.
+    fn take_saved(&mut self) {
+        for (node, order) in self.overlay.take_saved() {
+            let SaveState { handler, version, bytes, saved, most_bytes } = order;
+            let Some(store) = &mut self.checkpoints.0 else { return };
+            // The handler may be another one by now, or its state.
+            let is_same =
+                self.handlers.get(&handler).is_some_and(|there| (there.node, there.version) == (node, version));
+            let Some(of) = store.handlers.get_mut(&handler) else { continue };
+            of.order = None;
+            match saved {
+                Saved::Whole { records_in } if is_same => {
+                    of.is_too_large = false;
+                    store.writer.write(handler, (of.before + records_in, now_ms()), bytes);
+                }
+                Saved::TooLarge { bytes } if is_same => {
+                    of.shown.failed += 1;
+                    if !std::mem::replace(&mut of.is_too_large, true) {
+                        let text = format!(
+                            "its state has {bytes} bytes, and checkpoints are made of {most_bytes} at most (`checkpoint_max_bytes` in \
+                             [morph]): after a restart it begins with an older one, or with none"
+                        );
+                        self.note("checkpoint_failed", &handler, text);
+                    }
+                }
+                Saved::Whole { .. } | Saved::TooLarge { .. } | Saved::Nothing => {}
+            }
+        }
+    }
+
+    fn take_written(&mut self) {
+        let Some(store) = &mut self.checkpoints.0 else { return };
+        let mut failures = Vec::new();
+        for Written { handler, outcome, spare } in store.writer.written() {
+            if store.spare.len() < 2 {
+                store.spare.push(spare);
+            }
+            let Some(of) = store.handlers.get_mut(&handler) else { continue };
+            match outcome {
+                Ok((bytes, at_ms)) => {
+                    of.shown.written += 1;
+                    (of.shown.bytes, of.shown.at_ms) = (bytes, at_ms);
+                }
+                Err(why) => {
+                    // It is tried again, also where no record comes.
+                    (of.shown.failed, of.seen) = (of.shown.failed + 1, None);
+                    failures.push((handler, why));
+                }
+            }
+        }
+        failures.into_iter().for_each(|(handler, why)| self.note("checkpoint_failed", &handler, why));
+    }
+
+    /// Makes the last checkpoints, before the contexts are stopped.
+    pub(super) fn make_last_checkpoints(&mut self) {
+        if self.checkpoints.0.is_none() {
+            return;
+        }
+        let until = Instant::now() + self.watch.patience();
+        self.order_checkpoints();
+        let is_under_way = |managers: &Managers| {
+            let mut handlers = managers.checkpoints.0.iter().flat_map(|store| store.handlers.values());
+            handlers.any(|of| of.order.is_some())
+        };
+        while is_under_way(self) && Instant::now() < until {
+            nap(REPORT_TICK);
+            self.confirm();
+            self.take_saved();
+        }
+        // The thread has written what it was given when this returns.
+        self.checkpoints = Checkpoints::default();
+    }
+}
