@@ -410,6 +410,7 @@ mod tests {
             ("[morph]\nhold_bytes = 0", ":2:14: ", "from 4096 to"),
             ("[morph]\nby_name = \"on\"", ":2:11: ", "versions_of_stream"),
             ("[morph]\nstate_dir = \"\"", ":2:13: ", "\"off\" or a path"),
+            ("[morph]\ncheckpoint_interval_ms = -1", ":2:26: ", "an integer from 0 to 86400000"),
             ("[platform]\nmargin_percent = 95", ":2:18: ", "from 0 to 90"),
             ("[platform]\nslice = 5", ":2:1: ", "known: margin_percent, slice_us"),
             ("[[platform.context]]\nkind = \"g-kore\"", ":2:8: ", "did you mean `g-core`?"),

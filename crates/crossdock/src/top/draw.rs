@@ -337,6 +337,8 @@ fn detail_of(app: &App, latest: &Snapshot) -> String {
                 "forgotten",
                 "stage_errors",
                 "state_bytes",
+                "checkpoint_failures",
+                "gap_records",
                 "degraded",
             ];
             of(&handler.name, handler, &fields.into_iter().chain(sampled).collect::<Vec<_>>())

@@ -2,13 +2,14 @@
 
 use crate::place::{Daemon, Sandbox, io_count, with_body, with_io_contexts};
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value as FieldValue};
-use crossdock_nectarine::{Error, Publisher, Transport};
+use crossdock_nectarine::{Error, Event, Publisher, Subscriber, Transport};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 const CONFIG: &str = "[context]\nlisten = \"127.0.0.1:0\"\n[morph]\nstate_dir = \"kept\"\n";
 
@@ -104,6 +105,72 @@ fn after_a_kill_every_acknowledged_record_reaches_the_kept_handlers() {
     place.wait_for("handlers", |handlers| {
         handlers.len() == 12 && handlers.iter().all(|handler| handler["records_in"] == stream["records_in"])
     });
+}
+
+/// Whatever it was doing when it was killed, its state is that of a whole checkpoint, and it says how many records are missing at least.
+#[test]
+fn a_daemon_that_is_killed_under_traffic_has_the_state_of_a_checkpoint() {
+    let place = Sandbox::new();
+    let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let config = format!("{}checkpoint_interval_ms = 5\n", CONFIG.replace("127.0.0.1:0", &address));
+    place.write("crossdock.toml", with_io_contexts(&config));
+    let start = || Daemon::start(&mut place.command(["serve", "--config", "crossdock.toml"]));
+    let format = Format::natural([FieldSpec::new("number", FieldType::U64)]).unwrap();
+    let connect = || Publisher::builder(&address).reconnect(false).stream("A").format(&format).connect();
+    let (given, mut known) = (AtomicU64::new(0), 0);
+    let mut daemon = start();
+    let sql = json!({ "name": "counted", "sql": "SELECT count(*) AS n FROM A" });
+    let (status, answer) = place.http(&with_body("PUT", "/v1/wanted", &json!({ "handlers": [sql] }).to_string()));
+    assert_eq!(status, 200, "{answer}");
+    for round in 0..8u64 {
+        std::thread::scope(|scope| {
+            let publish = || {
+                let mut publisher = connect().unwrap();
+                let mut row = RecordBuilder::new(&format);
+                row.set(0, FieldValue::Uint(round)).unwrap();
+                let record = row.finish().unwrap().to_vec();
+                while publisher.publish(&record).and_then(|()| publisher.flush()).is_ok() {
+                    given.fetch_add(1, Ordering::AcqRel);
+                }
+                // The last may have been taken.
+                given.fetch_add(1, Ordering::AcqRel);
+            };
+            let publisher = scope.spawn(publish);
+            place.wait_for("handlers", |handlers| handlers[0]["checkpoints"].as_u64() > Some(0));
+            let wanted = given.load(Ordering::Acquire) + 13 * round;
+            while given.load(Ordering::Acquire) < wanted {
+                std::thread::yield_now();
+            }
+            daemon.process.signal(Signal::KILL);
+            daemon.process.end();
+            publisher.join().unwrap();
+        });
+        daemon = start();
+        place.wait_for("handlers", |handlers| handlers[0]["status"] == "running");
+        let handlers = place.list("handlers");
+        assert_eq!(handlers[0]["checkpoint_failures"], 0, "{handlers:?}");
+        let missing = handlers[0]["gap_records"].as_u64().unwrap();
+        // The next record's count is one more than the state's.
+        let mut subscriber = Subscriber::builder(&address).sql("SELECT n FROM counted").connect().unwrap();
+        let mut publisher = connect().unwrap();
+        let mut row = RecordBuilder::new(&format);
+        row.set(0, FieldValue::Uint(round)).unwrap();
+        publisher.publish(row.finish().unwrap()).unwrap();
+        publisher.flush().unwrap();
+        let found = loop {
+            if let Some(Event::Records(records)) = subscriber.next_event(Some(Duration::from_secs(60))).unwrap() {
+                match records.iter().next().unwrap().get(0) {
+                    FieldValue::Int(found) => break found as u64 - 1,
+                    other => panic!("{other:?}"),
+                }
+            }
+        };
+        // At least the state with which the daemon before began.
+        assert!(found >= known && found + missing <= given.load(Ordering::Acquire), "{known} {found} {missing}");
+        // What is missing stays missing.
+        known = found;
+        given.store(found + 1, Ordering::Release);
+    }
 }
 
 /// Three handlers of a state; each says by its parameter and by what it reads which state that is.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 mod budgets;
 mod changes;
+mod checkpoints;
 mod faults;
 mod queries;
 mod replicas;

@@ -34,7 +34,7 @@ impl Table {
 }
 
 /// The table of all that comes up to the stream's end.
-fn table(subscriber: &mut Subscriber) -> Table {
+pub(super) fn table(subscriber: &mut Subscriber) -> Table {
     let mut table = Table::default();
     loop {
         match subscriber.next_event(Some(PATIENCE)).unwrap().expect("something comes") {
