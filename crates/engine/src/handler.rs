@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crossdock_mailbox::{Batch, Selection};
 
 use crate::row_error::RowErrorCounts;
-use crate::stateful::SavedStateError;
+use crate::saved::SavedStateError;
 
 /// The result of a handler for a batch; the service path goes on from there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,8 +8,8 @@ use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
 use super::moment::{Budget, Change, Emit, Lost, Moment};
 use super::pair::Pairs;
 use super::rows::{Kept, List, ROW_BYTES, Rows};
-use super::saved::{SavedBytes, put_bytes, put_flag, put_i64};
 use super::time_queue::TimeQueue;
+use crate::saved::{SavedBytes, put_bytes, put_flag, put_i64};
 
 /// The state of such a join: by key, the right rows that left rows may need, and left rows that wait.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use crossdock_format::{FieldType, Value};
 
 use super::arena::{Arena, Block};
-use super::saved::{SavedBytes, put_bytes};
+use crate::saved::{SavedBytes, put_bytes};
 
 /// The value of a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

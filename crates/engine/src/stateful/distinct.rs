@@ -5,7 +5,7 @@ use crossdock_format::{Format, Value};
 use super::arena::Arena;
 use super::cell::{load, store};
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
-use super::saved::{SavedBytes, put_bytes, put_flag};
+use crate::saved::{SavedBytes, put_bytes, put_flag};
 
 /// For aggregates of different values: which each group has. A group's slot leads to its first one, and each to the next.
 #[derive(Debug, Default)]

@@ -11,8 +11,8 @@ use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
 use super::moment::{Budget, Change, Emit, Lost, Moment};
 use super::pair::Pairs;
 use super::rows::{Kept, List, ROW_BYTES, Rows};
-use super::saved::{SavedBytes, put_bytes, put_flag, put_i64};
 use super::time_queue::TimeQueue;
+use crate::saved::{SavedBytes, put_bytes, put_flag, put_i64};
 
 /// No row has a later time: the mark of a stream that has ended is behind it.
 const LAST: i64 = i64::MAX - 1;

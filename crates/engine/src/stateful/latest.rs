@@ -13,9 +13,9 @@ use super::gathered::Gathered;
 use super::grow;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys};
 use super::moment::{Budget, Change, Emit, Lost};
-use super::saved::{SavedBytes, put_bytes, put_flag, put_i64};
 use crate::handler::ParameterValues;
 use crate::kernel::FieldPosition;
+use crate::saved::{SavedBytes, put_bytes, put_flag, put_i64};
 use crate::snapshot::{StateStep, UNWALKED};
 
 /// Bytes of the rows that one step of a walk gives, and keys that it looks at: what comes meanwhile waits no longer than that.

@@ -11,9 +11,9 @@ use super::latest::{Latest, StateOrder};
 use super::lookup::Lookup;
 use super::moment::{Budget, Change, Emit, Lost, Moment};
 use super::over::Over;
-use super::saved::SavedBytes;
 use super::table::TableRows;
 use super::windows::Windows;
+use crate::saved::SavedBytes;
 
 /// A stage's work.
 #[derive(Debug)]

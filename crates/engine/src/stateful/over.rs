@@ -14,7 +14,7 @@ use super::frames::{EachValue, FrameColumns, FrameWork, Scratch};
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys};
 use super::moment::{Change, Emit, Lost, refused};
 use super::past_rows::{Past, PastRow, PastRows};
-use super::saved::{SavedBytes, counted, put_bytes, put_flag};
+use crate::saved::{SavedBytes, counted, put_bytes, put_flag};
 
 /// The state of calls with OVER.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use crossdock_format::{Format, Record, Value};
 
 use super::arena::{Arena, Block};
 use super::cell::{Cell, plain};
-use super::saved::{SavedBytes, put_flag};
+use crate::saved::{SavedBytes, put_flag};
 
 /// The columns of the rows that are kept, and their memory. A row begins with a byte for each column that says whether it has a value.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use crossdock_format::Value;
 
 use super::arena::{Arena, Block};
 use super::cell::{load, store};
-use super::saved::{SavedBytes, counted, put_bytes};
+use crate::saved::{SavedBytes, counted, put_bytes};
 
 /// HyperLogLog with 2,048 registers: the standard error is 2.3 %. Until it has many values, a list of the registers that are not zero.
 pub(super) struct Registers;

@@ -6,11 +6,11 @@ use crossdock_query::{DerivedTime, EvalError, Interpreter, Port, Program, Projec
 use super::latest::StateOrder;
 use super::moment::{Budget, Change, Lost, Moment};
 use super::operator::Operator;
-use super::saved::{SavedBytes, put_flag, put_i64};
 use super::table::StageTables;
 use crate::handler::Sink;
 use crate::kernel::FieldPosition;
 use crate::project::RowPlan;
+use crate::saved::{SavedBytes, put_flag, put_i64};
 
 /// The latest time that a row may have, in ns since 1970: 100 days before the times end. Past it no window could end, and a record
 /// with such a time, which stands for `never`, would let all windows go and all later records be late.

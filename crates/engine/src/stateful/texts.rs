@@ -6,7 +6,7 @@ use crossdock_query::{EvalError, MAX_MADE_TEXT_BYTES};
 use super::arena::{Arena, Block};
 use super::cell::{Cell, compare_exactly, load, store};
 use super::moment::refused;
-use super::saved::{SavedBytes, put_bytes};
+use crate::saved::{SavedBytes, put_bytes};
 
 /// The texts of a group one after the other, each behind its order and its length.
 pub(super) struct Texts;

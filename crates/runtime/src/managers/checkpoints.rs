@@ -1,25 +1,22 @@
-//! Checkpoints of the deployed handlers' states: when they are made, and what a handler begins with at the start of the daemon.
-//!
-//! At an interval, and when the daemon stops, the context of each handler with state copies it between two batches
-//! ([`SaveState`](crate::graph::save::SaveState)); a thread away from the cores writes the copy. The queries of subscriptions have none: they
-//! go with their sessions.
+//! What is known of the checkpoints of deployed handlers' states, and the states with which handlers begin.
 
 use crate::checkpoints::{Checkpoint, CheckpointWriter, RecordCounts, Written, open_directory, read, remove_others};
 use crate::config::MorphConfig;
 use crate::graph::node::Instance;
 use crate::graph::save::{SaveState, Saved};
 use crate::info::HandlerInfo;
-use crate::managers::deployed::{Deployed, Status};
+use crate::managers::deployed::Deployed;
 use crate::managers::events::now_ms;
 use crate::managers::spec::HandlerSpec;
-use crate::managers::{Managers, REPORT_TICK};
-use crossdock_device::nap;
 use crossdock_engine::Handler;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// States whose memory is kept for the next ones.
+const MOST_SPARE: usize = 2;
 
 /// The checkpoints of all handlers; none without a directory for what is kept.
 #[derive(Debug, Default)]
@@ -139,7 +136,7 @@ impl Checkpoints {
     }
 
     /// A handler has begun: what became of its checkpoint, as a kind of event and in words, if it was to begin with one.
-    fn begun(&mut self, name: &str, there: &Deployed) -> Option<(&'static str, String)> {
+    pub(super) fn begun(&mut self, name: &str, there: &Deployed) -> Option<(&'static str, String)> {
         let store = self.0.as_mut()?;
         let of = store.handlers.entry(name.to_owned()).or_default();
         store.waiting.remove(name);
@@ -194,6 +191,97 @@ impl Checkpoints {
         (info.checkpoints, info.checkpoint_failures) = (written, failed);
         (info.checkpoint_bytes, info.checkpoint_at_ms, info.gap_records) = (bytes, at_ms, missing);
     }
+
+    /// Notes how many records handlers have taken; whether it is time for checkpoints.
+    pub(super) fn tick(&mut self) -> bool {
+        let Some(store) = &mut self.0 else { return false };
+        store.counts.note();
+        let now = Instant::now();
+        let interval = store.interval.filter(|_| now >= store.next);
+        interval.into_iter().for_each(|interval| store.next = now + interval);
+        interval.is_some()
+    }
+
+    /// The order to copy the state of a handler, if that may be another one than in its checkpoint.
+    pub(super) fn order_for(&mut self, name: &str, there: &Deployed) -> Option<SaveState> {
+        let store = self.0.as_mut()?;
+        let of = store.handlers.entry(name.to_owned()).or_default();
+        if of.order.is_some() || of.seen == Some(figures(there)) {
+            return None;
+        }
+        let mut bytes = store.spare.pop().unwrap_or_default();
+        let expected = usize::try_from(there.gauges.state_bytes.get()).unwrap_or(usize::MAX);
+        bytes.reserve(expected.min(store.most_bytes).saturating_add(1 << 12));
+        let (handler, version, most_bytes) = (name.to_owned(), there.version, store.most_bytes);
+        Some(SaveState { handler, version, most_bytes, bytes, saved: Saved::Nothing })
+    }
+
+    /// The order for a handler has this number.
+    pub(super) fn note_ordered(&mut self, name: &str, there: &Deployed, number: u64) {
+        let of = self.0.as_mut().and_then(|store| store.handlers.get_mut(name));
+        of.into_iter().for_each(|of| (of.order, of.seen) = (Some(number), Some(figures(there))));
+    }
+
+    /// Takes what came of an order: has the state written, if the handler `is_same` still; or why that cannot be, in words, the first
+    /// time.
+    pub(super) fn take_saved(&mut self, order: SaveState, is_same: bool) -> Option<String> {
+        let store = self.0.as_mut()?;
+        let SaveState { handler, bytes, saved, most_bytes, .. } = order;
+        let of = store.handlers.get_mut(&handler)?;
+        of.order = None;
+        match saved {
+            Saved::Whole { records_in } if is_same => {
+                of.is_too_large = false;
+                store.writer.write(handler, (of.before + records_in, now_ms()), bytes);
+                None
+            }
+            Saved::TooLarge { bytes } if is_same => {
+                of.shown.failed += 1;
+                let is_first = !std::mem::replace(&mut of.is_too_large, true);
+                is_first.then(|| {
+                    format!(
+                        "its state has {bytes} bytes, and checkpoints are made of {most_bytes} at most (`checkpoint_max_bytes` in \
+                         [morph]): after a restart it begins with an older one, or with none"
+                    )
+                })
+            }
+            Saved::Whole { .. } | Saved::TooLarge { .. } | Saved::Nothing => None,
+        }
+    }
+
+    /// Notes what was written; the handlers whose checkpoint was not, and why.
+    pub(super) fn take_written(&mut self) -> Vec<(String, String)> {
+        let Some(store) = &mut self.0 else { return Vec::new() };
+        let mut failures = Vec::new();
+        for Written { handler, outcome, spare } in store.writer.written() {
+            if store.spare.len() < MOST_SPARE {
+                store.spare.push(spare);
+            }
+            let Some(of) = store.handlers.get_mut(&handler) else { continue };
+            match outcome {
+                Ok((bytes, at_ms)) => {
+                    of.shown.written += 1;
+                    (of.shown.bytes, of.shown.at_ms) = (bytes, at_ms);
+                }
+                Err(why) => {
+                    // It is tried again, also where no record comes.
+                    (of.shown.failed, of.seen) = (of.shown.failed + 1, None);
+                    failures.push((handler, why));
+                }
+            }
+        }
+        failures
+    }
+
+    /// Whether some are made at all.
+    pub(super) fn are_made(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether a state is yet to be copied.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.0.iter().flat_map(|store| store.handlers.values()).any(|of| of.order.is_some())
+    }
 }
 
 impl OfHandler {
@@ -217,129 +305,4 @@ impl OfHandler {
 /// The figures that say whether a state may be another one than before.
 fn figures(there: &Deployed) -> [u64; 3] {
     [&there.gauges.records_in, &there.gauges.records_out, &there.gauges.forgotten].map(|gauge| gauge.get())
-}
-
-impl Managers {
-    /// A handler has begun; notes what became of its checkpoint.
-    pub(super) fn note_begun(&mut self, name: &str) {
-        let Some(there) = self.handlers.get(name).filter(|there| !there.entries.is_empty()) else { return };
-        if self.is_query(name) || !there.keeps_state() {
-            return;
-        }
-        if let Some((kind, text)) = self.checkpoints.begun(name, there) {
-            self.note(kind, name, text);
-        }
-    }
-
-    /// Has the states copied that are due, gives those that were to the thread that writes them, and notes what that has written.
-    pub(super) fn tick_checkpoints(&mut self) {
-        self.take_saved();
-        self.take_written();
-        let Some(store) = &mut self.checkpoints.0 else { return };
-        store.counts.note();
-        let now = Instant::now();
-        if let Some(interval) = store.interval.filter(|_| now >= store.next) {
-            store.next = now + interval;
-            self.order_checkpoints();
-        }
-    }
-
-    /// Has the state of each handler copied that may be another one than in its checkpoint.
-    fn order_checkpoints(&mut self) {
-        let is_due = |(name, there): &(&String, &Deployed)| {
-            let is_whole = there.status == Status::Running && !self.is_query(name) && there.keeps_state();
-            is_whole && !self.overlay.is_changing(there.node)
-        };
-        let due: Vec<String> = self.handlers.iter().filter(is_due).map(|(name, _)| name.clone()).collect();
-        for name in due {
-            let (Some(store), Some(there)) = (&mut self.checkpoints.0, self.handlers.get(&name)) else { return };
-            let of = store.handlers.entry(name.clone()).or_default();
-            let figures = Some(figures(there));
-            if of.order.is_some() || of.seen == figures {
-                continue;
-            }
-            let mut bytes = store.spare.pop().unwrap_or_default();
-            let expected = usize::try_from(there.gauges.state_bytes.get()).unwrap_or(usize::MAX);
-            bytes.reserve(expected.min(store.most_bytes).saturating_add(1 << 12));
-            let most_bytes = store.most_bytes;
-            let order = SaveState { handler: name, version: there.version, most_bytes, bytes, saved: Saved::Nothing };
-            // A context that does not answer is asked again the next time.
-            if let Ok(number) = self.overlay.save_state(there.node, order) {
-                (of.order, of.seen) = (Some(number), figures);
-            }
-        }
-    }
-
-    /// Gives the states that were copied to the thread that writes them.
-    fn take_saved(&mut self) {
-        for (node, order) in self.overlay.take_saved() {
-            let SaveState { handler, version, bytes, saved, most_bytes } = order;
-            let Some(store) = &mut self.checkpoints.0 else { return };
-            // The handler may be another one by now, or its state.
-            let is_same =
-                self.handlers.get(&handler).is_some_and(|there| (there.node, there.version) == (node, version));
-            let Some(of) = store.handlers.get_mut(&handler) else { continue };
-            of.order = None;
-            match saved {
-                Saved::Whole { records_in } if is_same => {
-                    of.is_too_large = false;
-                    store.writer.write(handler, (of.before + records_in, now_ms()), bytes);
-                }
-                Saved::TooLarge { bytes } if is_same => {
-                    of.shown.failed += 1;
-                    if !std::mem::replace(&mut of.is_too_large, true) {
-                        let text = format!(
-                            "its state has {bytes} bytes, and checkpoints are made of {most_bytes} at most (`checkpoint_max_bytes` in \
-                             [morph]): after a restart it begins with an older one, or with none"
-                        );
-                        self.note("checkpoint_failed", &handler, text);
-                    }
-                }
-                Saved::Whole { .. } | Saved::TooLarge { .. } | Saved::Nothing => {}
-            }
-        }
-    }
-
-    fn take_written(&mut self) {
-        let Some(store) = &mut self.checkpoints.0 else { return };
-        let mut failures = Vec::new();
-        for Written { handler, outcome, spare } in store.writer.written() {
-            if store.spare.len() < 2 {
-                store.spare.push(spare);
-            }
-            let Some(of) = store.handlers.get_mut(&handler) else { continue };
-            match outcome {
-                Ok((bytes, at_ms)) => {
-                    of.shown.written += 1;
-                    (of.shown.bytes, of.shown.at_ms) = (bytes, at_ms);
-                }
-                Err(why) => {
-                    // It is tried again, also where no record comes.
-                    (of.shown.failed, of.seen) = (of.shown.failed + 1, None);
-                    failures.push((handler, why));
-                }
-            }
-        }
-        failures.into_iter().for_each(|(handler, why)| self.note("checkpoint_failed", &handler, why));
-    }
-
-    /// Makes the last checkpoints, before the contexts are stopped.
-    pub(super) fn make_last_checkpoints(&mut self) {
-        if self.checkpoints.0.is_none() {
-            return;
-        }
-        let until = Instant::now() + self.watch.patience();
-        self.order_checkpoints();
-        let is_under_way = |managers: &Managers| {
-            let mut handlers = managers.checkpoints.0.iter().flat_map(|store| store.handlers.values());
-            handlers.any(|of| of.order.is_some())
-        };
-        while is_under_way(self) && Instant::now() < until {
-            nap(REPORT_TICK);
-            self.confirm();
-            self.take_saved();
-        }
-        // The thread has written what it was given when this returns.
-        self.checkpoints = Checkpoints::default();
-    }
 }

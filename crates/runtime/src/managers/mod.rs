@@ -6,6 +6,7 @@
 
 mod balancing;
 pub(crate) mod change;
+mod checkpointing;
 pub(crate) mod checkpoints;
 mod connections;
 pub(crate) mod deployed;

@@ -1,9 +1,9 @@
 //! The aggregates of a group as bytes.
 
 use super::{AccumulatorKind, SPECIAL, Slots, Stores, count};
+use crate::saved::{SavedBytes, counted};
 use crate::stateful::arena::Arena;
 use crate::stateful::cell::{load, store};
-use crate::stateful::saved::{SavedBytes, counted};
 use crate::stateful::sketch::{Quantiles, Registers};
 use crate::stateful::texts::Texts;
 

@@ -1,9 +1,9 @@
 //! The groups of a GROUP BY as bytes: part by part, each with the key of its group.
 
 use super::{Closing, Group, Part, Span, TOTAL, Windows, slots_of};
+use crate::saved::{SavedBytes, counted, put_bytes, put_flag, put_i64};
 use crate::stateful::grow;
 use crate::stateful::keys::NONE;
-use crate::stateful::saved::{SavedBytes, counted, put_bytes, put_flag, put_i64};
 use crate::stateful::state::LATEST;
 
 impl Windows {

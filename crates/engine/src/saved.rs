@@ -54,7 +54,7 @@ impl From<&'static str> for SavedStateError {
 }
 
 /// Begins a saved state of this kind at the end of `out`.
-pub(super) fn begin(kind: &str, out: &mut Vec<u8>) {
+pub(crate) fn begin(kind: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&VERSION.to_le_bytes());
     out.extend_from_slice(&[0; CONTENT_AT - CHECKSUM_AT]);
@@ -65,16 +65,22 @@ pub(super) fn begin(kind: &str, out: &mut Vec<u8>) {
 /// this goes through all of it.
 pub fn seal_state(saved: &mut [u8]) {
     let length = saved.len().saturating_sub(CONTENT_AT) as u64;
-    super::cell::store(saved, CHECKED_AT, length.to_le_bytes());
+    set(saved, CHECKED_AT, &length.to_le_bytes());
     let checksum = crc32fast::hash(saved.get(CHECKED_AT..).unwrap_or_default());
-    super::cell::store(saved, CHECKSUM_AT, checksum.to_le_bytes());
+    set(saved, CHECKSUM_AT, &checksum.to_le_bytes());
+}
+
+/// Writes bytes from a place on. What is too short for a head is left alone: it is no state.
+fn set(saved: &mut [u8], at: usize, bytes: &[u8]) {
+    let place = saved.get_mut(at..at + bytes.len());
+    place.into_iter().for_each(|place| place.copy_from_slice(bytes));
 }
 
 /// What follows the head of a saved state of this kind.
 ///
 /// # Errors
 /// It is none, or that of another kind.
-pub(super) fn open<'b>(saved: &'b [u8], kind: &str) -> Result<SavedBytes<'b>, SavedStateError> {
+pub(crate) fn open<'b>(saved: &'b [u8], kind: &str) -> Result<SavedBytes<'b>, SavedStateError> {
     let mut head = SavedBytes(saved);
     if head.array().ok() != Some(MAGIC) || head.array().ok() != Some(VERSION.to_le_bytes()) {
         return Err(SavedStateError::Unknown);
@@ -94,40 +100,40 @@ pub(super) fn open<'b>(saved: &'b [u8], kind: &str) -> Result<SavedBytes<'b>, Sa
 
 /// Writes bytes with their length.
 #[inline]
-pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     out.extend_from_slice(bytes);
 }
 
 /// Writes a truth value. In front of each item of a list stands TRUE, and behind the last one FALSE.
 #[inline]
-pub(super) fn put_flag(out: &mut Vec<u8>, flag: bool) {
+pub(crate) fn put_flag(out: &mut Vec<u8>, flag: bool) {
     out.push(u8::from(flag));
 }
 
 /// Writes a number.
 #[inline]
-pub(super) fn put_i64(out: &mut Vec<u8>, number: i64) {
+pub(crate) fn put_i64(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
 /// A number of rows, unless no state can have as many.
-pub(super) fn counted(rows: u64) -> Result<u64, &'static str> {
+pub(crate) fn counted(rows: u64) -> Result<u64, &'static str> {
     if rows <= MOST_ROWS { Ok(rows) } else { Err("a count is too great") }
 }
 
 /// The rest of a saved state.
-pub(super) struct SavedBytes<'b>(&'b [u8]);
+pub(crate) struct SavedBytes<'b>(&'b [u8]);
 
 impl<'b> SavedBytes<'b> {
     /// How many bytes are left.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
     /// The next bytes, of this number.
     #[inline]
-    pub(super) fn take(&mut self, count: usize) -> Result<&'b [u8], &'static str> {
+    pub(crate) fn take(&mut self, count: usize) -> Result<&'b [u8], &'static str> {
         let (taken, rest) = self.0.split_at_checked(count).ok_or("it ends too early")?;
         self.0 = rest;
         Ok(taken)
@@ -137,15 +143,15 @@ impl<'b> SavedBytes<'b> {
         self.take(N)?.first_chunk().copied().ok_or("it ends too early")
     }
 
-    pub(super) fn u64(&mut self) -> Result<u64, &'static str> {
+    pub(crate) fn u64(&mut self) -> Result<u64, &'static str> {
         self.array().map(u64::from_le_bytes)
     }
 
-    pub(super) fn i64(&mut self) -> Result<i64, &'static str> {
+    pub(crate) fn i64(&mut self) -> Result<i64, &'static str> {
         self.array().map(i64::from_le_bytes)
     }
 
-    pub(super) fn flag(&mut self) -> Result<bool, &'static str> {
+    pub(crate) fn flag(&mut self) -> Result<bool, &'static str> {
         match self.array()? {
             [0] => Ok(false),
             [1] => Ok(true),
@@ -155,13 +161,13 @@ impl<'b> SavedBytes<'b> {
 
     /// Bytes that stand behind their length.
     #[inline]
-    pub(super) fn bytes(&mut self) -> Result<&'b [u8], &'static str> {
+    pub(crate) fn bytes(&mut self) -> Result<&'b [u8], &'static str> {
         let length = u32::from_le_bytes(self.array()?);
         self.take(length as usize)
     }
 
     /// A row of a format.
-    pub(super) fn row(&mut self, format: &Format) -> Result<&'b [u8], &'static str> {
+    pub(crate) fn row(&mut self, format: &Format) -> Result<&'b [u8], &'static str> {
         let bytes = self.bytes()?;
         match Record::check(format, bytes) {
             Ok(record) if record.bytes().len() == bytes.len() => Ok(bytes),
@@ -171,7 +177,7 @@ impl<'b> SavedBytes<'b> {
 
     /// # Errors
     /// Something follows.
-    pub(super) fn end(&self) -> Result<(), &'static str> {
+    pub(crate) fn end(&self) -> Result<(), &'static str> {
         if self.0.is_empty() { Ok(()) } else { Err("something follows its end") }
     }
 }
