@@ -15,7 +15,7 @@ use stateful_support::sql::SqlRun;
 
 const S: (&str, &str) = (
     "s",
-    "ts timestamp\nk string null\nv i64 null\nf f64 null\nword string null\nb bool null\nd decimal(18, scale 2)\n",
+    "ts timestamp\nk string null\nv i64 null\nf f64 null\nword string null\nb bool null\nd decimal(8, scale 2)\n",
 );
 const Q: (&str, &str) = ("q", "ts timestamp\nk string null\nw i64\nword string null\n");
 /// The bytes of a saved state before the kind.
@@ -73,7 +73,7 @@ fn queries() -> Vec<String> {
          max(v) OVER (PARTITION BY k ROWS 4 PRECEDING) AS c, min(word) OVER (PARTITION BY k ROWS BETWEEN 5 PRECEDING AND 1 PRECEDING) AS d, \
          first_value(word) OVER (PARTITION BY k ROWS UNBOUNDED PRECEDING) AS e, first_value(v) OVER (ROWS 3 PRECEDING) AS g, \
          string_agg(word, '-') OVER (PARTITION BY k ROWS 2 PRECEDING) AS h, row_number() OVER (PARTITION BY k) AS i, \
-         string_agg(word, '-') OVER (PARTITION BY k ROWS UNBOUNDED PRECEDING) AS j, max(d) OVER (ROWS 6 PRECEDING) AS l FROM s"
+         max(word) OVER (PARTITION BY k ROWS UNBOUNDED PRECEDING) AS j, max(d) OVER (ROWS 6 PRECEDING) AS l FROM s"
             .to_owned(),
         format!("SELECT s.k, s.v, s.word, q.w FROM s JOIN q {near}"),
         format!("SELECT s.k, s.v, s.word, q.w FROM s LEFT JOIN q {near}"),

@@ -407,7 +407,7 @@ impl Default for MorphConfig {
             by_name: ByName::Off,
             state_dir: None,
             checkpoint_interval_ms: 10_000,
-            checkpoint_max_bytes: 64 << 20,
+            checkpoint_max_bytes: 16 << 20,
         }
     }
 }

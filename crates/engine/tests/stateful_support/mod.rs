@@ -167,7 +167,7 @@ pub(crate) fn show(format: &Format, row: &[u8]) -> String {
         Value::Uint(value) => value.to_string(),
         Value::Float(value) => value.to_string(),
         Value::Decimal { unscaled, .. } => unscaled.to_string(),
-        Value::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+        Value::Text(text) => String::from_utf8_lossy(text).into_owned(),
         value => format!("{value:?}"),
     };
     let fields: Vec<String> = (0..format.fields().len()).map(value).collect();
