@@ -86,7 +86,8 @@ impl Client {
         let session = Session::new(welcome.session, welcome.packet_bytes, welcome.window_bytes, limits, 0);
         let mut client = Client { socket, session };
         let (name, description) = ("A".to_owned(), format.describe());
-        let announce = Request::Announce { id: 1, stream: 1, name, format: description, publication: None };
+        let announce =
+            Request::Announce { id: 1, stream: 1, name, format: description, publication: None, key: Vec::new() };
         let announce = ControlMessage::Request(announce).encode();
         let header = Header::new(PacketKind::Control, 0);
         client.enqueue(header, announce, TrafficClass::Exchange(Follows::Nothing))?;

@@ -66,8 +66,14 @@ fn datagrams_come_once_in_any_order_and_those_that_are_missing_are_counted() {
     // Before they are announced they are nobody's.
     raw.send(PacketKind::Datagram, 1, id, 1, &record(0, b"early"));
     await_dropped(&context, "packet_unannounced_stream", 1);
-    let announce =
-        Request::Announce { id: 1, stream: 1, name: "A".to_owned(), format: format().describe(), publication: None };
+    let announce = Request::Announce {
+        id: 1,
+        stream: 1,
+        name: "A".to_owned(),
+        format: format().describe(),
+        publication: None,
+        key: Vec::new(),
+    };
     assert!(matches!(raw.ask(announce), Reply::Announced { .. }));
     let mut subscriber = Subscriber::builder(&addr).transport(Transport::Udp).sql("SELECT n FROM A").connect().unwrap();
     let control = raw.seq;

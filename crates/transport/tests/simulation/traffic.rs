@@ -240,7 +240,14 @@ impl TrafficSource {
         let order = if let Exchange(_) = class { "an exchange".to_owned() } else { format!("{class:?}") };
         let places = [order, after.to_string(), self.next.to_string()].join("/");
         let format = "x".repeat(long);
-        let request = Request::Announce { id: number as u32, stream: 0, name: places, format, publication: None };
+        let request = Request::Announce {
+            id: number as u32,
+            stream: 0,
+            name: places,
+            format,
+            publication: None,
+            key: Vec::new(),
+        };
         let payload = ControlMessage::from(request).encode();
         self.next_control += 1;
         message(&payload.into(), packet_bytes, Header::new(PacketKind::Control, 0), number, class)

@@ -203,7 +203,7 @@ impl Session {
 
     pub(crate) fn announce(&mut self, stream: u32, name: &str) {
         let (name, format) = (name.to_owned(), numbers().describe());
-        self.must(|id| Request::Announce { id, stream, name, format, publication: None });
+        self.must(|id| Request::Announce { id, stream, name, format, publication: None, key: Vec::new() });
     }
 
     /// Subscribes under `subscription`; the format of what will come.

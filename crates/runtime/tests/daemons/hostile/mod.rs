@@ -145,8 +145,14 @@ fn requests_are_carried_out_while_a_stopped_subscriber_withholds_all_credit() {
     raw.greet().unwrap();
     let format = format();
     let announce = |raw: &mut Raw, stream: u32, name: &str| {
-        let request =
-            Request::Announce { id: stream, stream, name: name.into(), format: format.describe(), publication: None };
+        let request = Request::Announce {
+            id: stream,
+            stream,
+            name: name.into(),
+            format: format.describe(),
+            publication: None,
+            key: Vec::new(),
+        };
         assert!(matches!(raw.ask(request), Reply::Announced { id, .. } if id == stream));
     };
     announce(&mut raw, 1, "A");
@@ -209,8 +215,14 @@ fn a_publisher_whose_records_are_none_is_disconnected_with_the_reason() {
     let mut raw = Raw::connect(&addr);
     raw.greet().unwrap();
     let format = format();
-    let announce =
-        Request::Announce { id: 1, stream: 1, name: "A".into(), format: format.describe(), publication: None };
+    let announce = Request::Announce {
+        id: 1,
+        stream: 1,
+        name: "A".into(),
+        format: format.describe(),
+        publication: None,
+        key: Vec::new(),
+    };
     assert!(matches!(raw.ask(announce), Reply::Announced { id: 1, .. }));
     let mut subscriber = Subscriber::builder(&addr).transport(Transport::Udp).sql("SELECT * FROM A").connect().unwrap();
     raw.send(PacketKind::Data, 1, format.id().0, 1, &[0xff; 64]);
@@ -247,6 +259,7 @@ fn requests_that_make_no_sense_are_refused() {
         name: name.into(),
         format: format.into(),
         publication: None,
+        key: Vec::new(),
     };
     let refused = |reply: Reply| match reply {
         Reply::Refused { refusal, .. } => refusal.message,
@@ -324,8 +337,14 @@ fn first(bytes: u64) -> Vec<u8> {
 fn announced(addr: &str) -> Raw {
     let mut raw = Raw::connect(addr);
     raw.greet().unwrap();
-    let announce =
-        Request::Announce { id: 1, stream: 1, name: "A".into(), format: format().describe(), publication: None };
+    let announce = Request::Announce {
+        id: 1,
+        stream: 1,
+        name: "A".into(),
+        format: format().describe(),
+        publication: None,
+        key: Vec::new(),
+    };
     assert!(matches!(raw.ask(announce), Reply::Announced { .. }));
     raw
 }

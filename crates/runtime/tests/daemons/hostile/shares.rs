@@ -14,6 +14,7 @@ fn one_address_cannot_take_all_streams_and_mailboxes() {
         name,
         format: format().describe(),
         publication: None,
+        key: Vec::new(),
     };
     let create = |id: u32, name: String| {
         let (implementation, bound_messages, bound_bytes) = (Default::default(), None, None);

@@ -158,7 +158,14 @@ impl Script<'_> {
                 let format = self.random.usize(0..3);
                 self.model.announce(id, format);
                 let (name, described) = (self.stream.clone(), formats()[format].describe());
-                self.line.ask(Request::Announce { id, stream: 1, name, format: described, publication: None });
+                self.line.ask(Request::Announce {
+                    id,
+                    stream: 1,
+                    name,
+                    format: described,
+                    publication: None,
+                    key: Vec::new(),
+                });
             }
             _ => {
                 let Some(format) = self.random.choice(self.model.formats.clone()) else { return };
@@ -289,6 +296,7 @@ fn a_burst_of_a_publisher_reaches_all_waiting_subscribers() {
             name: "late".to_owned(),
             format: described,
             publication: None,
+            key: Vec::new(),
         });
         publisher.publish(1, format.id().0, 100, &records(&format, 100));
         // It does not wait for its answer.
