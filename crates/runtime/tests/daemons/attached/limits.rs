@@ -109,6 +109,7 @@ fn any_packet(random: &mut fastrand::Rng) -> Vec<u8> {
             name: "R".into(),
             format: numbers().describe(),
             publication: None,
+            key: Vec::new(),
         },
         Request::Subscribe {
             id: 2,
