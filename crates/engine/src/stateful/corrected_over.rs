@@ -128,7 +128,7 @@ impl CorrectedOver {
             gives_changes: plan.gives_changes,
             columns: KeyColumns::of(input, partition, false)?,
             identity: KeyColumns::of(input, identity, false)?,
-            reach: values.iter().map(FrameValue::reach).max().unwrap_or(0),
+            reach: values.iter().map(FrameValue::reach).fold(plan.reach.min(MAX_ROWS_BEFORE) as usize, usize::max),
             values,
             keys: Keys::default(),
             arena: Arena::default(),

@@ -225,7 +225,7 @@ impl GroupsSpec {
                      SELECT n, m FROM (SELECT j AS k0, count(*) AS n, NULL AS m FROM q GROUP BY j) h) u GROUP BY n{changes}"
                 ),
                 Above::Join => format!(
-                    "SELECT n, count(*), max(q.id), sum(q.id) FROM ({inner}) g JOIN q ON g.n = q.j{condition} GROUP BY n{changes}"
+                    "SELECT m, n, count(*), max(id), sum(id) FROM (SELECT g.k0, g.m, g.n, q.id FROM ({inner}) g JOIN q ON g.n = q.j) x{condition} GROUP BY m, n{changes}"
                 ),
                 Above::Groups { key, values, having, is_changes } => {
                     let values: String = values.iter().map(|(value, _)| format!(", {value}")).collect();
@@ -240,7 +240,7 @@ impl GroupsSpec {
             Above::Distinct => (vec![Rule::Exact; 2], 2),
             Above::Over(_) => (vec![Rule::Exact; 3], 2),
             Above::Union => (vec![Rule::Exact; 3], 1),
-            Above::Join => (vec![Rule::Exact; 4], 1),
+            Above::Join => (vec![Rule::Exact; 5], 2),
             Above::Groups { values, .. } => {
                 ([Rule::Exact].into_iter().chain(values.iter().map(|(_, rule)| *rule)).collect(), 1)
             }

@@ -37,8 +37,17 @@ pub(crate) struct BoundOver {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum BoundOverFunction {
     Aggregate(BoundAggregate, RowFrame),
-    Lag { value: Expr, rows: u32, default: Option<Expr> },
-    First { value: Expr, frame: RowFrame },
+    /// `from` is the first row of the frame of `last_value`.
+    Lag {
+        value: Expr,
+        rows: u32,
+        default: Option<Expr>,
+        from: Option<u32>,
+    },
+    First {
+        value: Expr,
+        frame: RowFrame,
+    },
 }
 
 /// How a function is called that needs OVER.
@@ -185,7 +194,7 @@ impl<'a> Binder<'a> {
                 let (ty, nullable) = (value.ty, value.nullable || frame.until > 0);
                 let function = match name {
                     "first_value" => BoundOverFunction::First { value, frame },
-                    _ => BoundOverFunction::Lag { value, rows: frame.until, default: None },
+                    _ => BoundOverFunction::Lag { value, rows: frame.until, default: None, from: frame.from },
                 };
                 Ok((function, ty, nullable))
             }
@@ -216,7 +225,7 @@ impl<'a> Binder<'a> {
         let value = exprs.next().unwrap_or_else(|| Expr::constant(crate::expr::Constant::Null, ty));
         let default = exprs.next().filter(|_| has_default);
         let nullable = nullable || value.nullable || default.as_ref().is_some_and(|default| default.nullable);
-        Ok((BoundOverFunction::Lag { value, rows, default }, ty, nullable))
+        Ok((BoundOverFunction::Lag { value, rows, default, from: None }, ty, nullable))
     }
 }
 

@@ -32,12 +32,14 @@ impl OverCalls {
         Ok(Some(OverCalls { calls: groups.over.clone(), base: groups.base }))
     }
 
-    /// Whether all calls are of frames that begin with a row at a distance: those of rows that are replaced.
-    pub(super) fn are_framed(&self) -> bool {
-        self.calls.iter().all(|call| match &call.function {
-            BoundOverFunction::Aggregate(_, frame) | BoundOverFunction::First { frame, .. } => frame.from.is_some(),
-            BoundOverFunction::Lag { .. } => call.name == "last_value",
-        })
+    /// How many rows before its own the longest frame begins, if all calls are of frames that begin with a row at a distance: those of
+    /// rows that are replaced.
+    pub(super) fn reach(&self) -> Option<u32> {
+        let from = |call: &BoundOver| match &call.function {
+            BoundOverFunction::Aggregate(_, frame) | BoundOverFunction::First { frame, .. } => frame.from,
+            BoundOverFunction::Lag { from, .. } => *from,
+        };
+        self.calls.iter().map(from).try_fold(0, |most, from| Some(most.max(from?)))
     }
 
     /// The columns of FROM that a select list with these calls reads itself.
@@ -88,6 +90,7 @@ impl OverCalls {
             partitions: Vec::new(),
             values: Vec::new(),
             identity: None,
+            reach: 0,
             gives_changes: false,
         };
         for call in &self.calls {
@@ -139,7 +142,7 @@ fn value(
         Ok(row.add_unnamed(name, flow.placed(expr)?, &flow.input))
     };
     let function = match &call.function {
-        BoundOverFunction::Lag { value, rows, default } => {
+        BoundOverFunction::Lag { value, rows, default, .. } => {
             let default = default.as_ref().map(|default| column("default", default)).transpose()?;
             OverFunction::Lag { column: column(&call.name, value)?, rows: *rows, default }
         }

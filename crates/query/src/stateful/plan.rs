@@ -478,13 +478,13 @@ impl<'q> Planner<'q> {
     fn over(&mut self, flow: &Flow, over: &OverCalls, columns: &[Output]) -> Result<Flow, QueryError> {
         let port = Port { stage: self.stages.len(), input: 0 };
         let OverStage { mut row, rows: mut work, places } = over.stage(flow, columns)?;
-        let keys = self.keys_of(flow).filter(|_| over.are_framed() && work.partitions.len() == 1);
-        if let Some(keys) = keys {
+        let corrected = self.keys_of(flow).zip(over.reach()).filter(|_| work.partitions.len() == 1);
+        if let Some((keys, reach)) = corrected {
             let key = |column| row.add_unnamed("key", rows::field(&flow.input, column), &flow.input);
-            work.identity = Some((0..keys).map(key).collect());
+            (work.identity, work.reach) = (Some((0..keys).map(key).collect()), reach);
             self.correct(flow);
         }
-        let is_corrected = keys.is_some();
+        let is_corrected = corrected.is_some();
         let row = self.connect(flow, row, port)?;
         let (passed, rows) = (work.passed, rows::format_of(over.specs(&row, &work))?);
         let columns = columns_over(places, passed, &rows);

@@ -253,6 +253,8 @@ pub struct OverRows {
     /// For rows of groups that change: the columns that are the same in all rows of one group. A row that is replaced keeps its place among
     /// those of its partition, and brings the rows whose frames it is in. All frames begin with a row at a distance then.
     pub identity: Option<Vec<usize>>,
+    /// How many rows before its own the longest frame begins, for rows of groups that change.
+    pub reach: u32,
     /// Whether it gives a row that is replaced together with the one in its place.
     pub gives_changes: bool,
 }
