@@ -326,7 +326,10 @@ pub enum Action<'a> {
 
 impl Action<'_> {
     /// All reasons of refusals.
-    pub const REASONS: [&'static str; 6] = ["publish", "subscribe", "convert", "handler", "mailbox", "administration"];
+    pub const REASONS: [&'static str; 7] =
+        ["publish", "subscribe", "convert", "handler", "mailbox", "administration", "token"];
+    /// The place of the one that no action has: a request over HTTP sent a token that is none of the daemon's.
+    pub const UNKNOWN_TOKEN: usize = 6;
 
     /// Its place among the [reasons](Action::REASONS).
     #[must_use]

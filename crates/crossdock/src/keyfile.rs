@@ -17,16 +17,25 @@ use crate::failure::{Failure, Outcome};
 pub(crate) fn read_private(path: &Path) -> Outcome<PrivateKey> {
     let refused = |why: String| Failure::usage(format!("cannot use the key in {}: {why}", path.display()));
     let makes = || format!("`crossdock keygen --output {}` makes one", path.display());
-    let there = std::fs::metadata(path).map_err(|error| refused(error.to_string()).hint(makes()))?;
-    let mode = there.mode() & 0o777;
-    // The superuser, who looks at it for the service, has no group in common with it.
-    let is_own_group = there.gid() == rustix::process::getegid().as_raw() || rustix::process::geteuid().is_root();
-    if let Some(others) = others_with_access(mode, is_own_group) {
-        return Err(refused(format!("{others} access to the file (its mode is {mode:03o})"))
+    if let Some(others) = access_of_others(path).map_err(|error| refused(error.to_string()).hint(makes()))? {
+        return Err(refused(others)
             .hint(format!("`chmod 600 {}`, and make another key if this one may be known", path.display())));
     }
     let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
     PrivateKey::of_file(&text).map_err(refused)
+}
+
+/// Others than a file's owner who have access to it, in a sentence.
+///
+/// # Errors
+/// There is no such file, or it is not to be seen.
+pub(crate) fn access_of_others(path: &Path) -> io::Result<Option<String>> {
+    let there = std::fs::metadata(path)?;
+    let mode = there.mode() & 0o777;
+    // The superuser, who looks at it for the service, has no group in common with it.
+    let is_own_group = there.gid() == rustix::process::getegid().as_raw() || rustix::process::geteuid().is_root();
+    let others = others_with_access(mode, is_own_group);
+    Ok(others.map(|others| format!("{others} access to the file (its mode is {mode:03o})")))
 }
 
 /// Others than the file's owner who have access by its mode. A service's own group may read: so root keeps a key for the service.
@@ -47,21 +56,41 @@ fn others_with_access(mode: u32, is_own_group: bool) -> Option<&'static str> {
 /// # Errors
 /// There is such a file, or the system refuses it.
 pub(crate) fn make_private(path: &Path) -> Outcome<PrivateKey> {
+    let key = PrivateKey::from_random(random()?);
+    let shown =
+        format!("`crossdock keys show {}` prints its public key; a key that is replaced is lost", path.display());
+    write_secret(path, &key.to_file(), &shown)?;
+    Ok(key)
+}
+
+/// Makes a token for HTTP in a new file that only this user may read.
+///
+/// # Errors
+/// There is such a file, or the system refuses it.
+pub(crate) fn make_token(path: &Path) -> Outcome {
+    let digits: String = random()?.iter().map(|byte| format!("{byte:02x}")).collect();
+    write_secret(path, &format!("{digits}\n"), "name another file with --output; a token that is replaced is lost")
+}
+
+fn random() -> Outcome<[u8; 32]> {
+    let mut random = [0; 32];
+    match getrandom(&mut random[..], GetRandomFlags::empty()) {
+        Ok(32) => Ok(random),
+        Ok(_) => Err(Failure::failed("the system has too few random bytes")),
+        Err(error) => Err(Failure::failed(format!("cannot get random bytes: {error}"))),
+    }
+}
+
+/// Writes a secret to a new file; `kept` is the hint where there is one already.
+fn write_secret(path: &Path, text: &str, kept: &str) -> Outcome {
     let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::AlreadyExists => Failure::usage(format!("there is a file {} already", path.display())).hint(
-            format!("`crossdock keys show {}` prints its public key; a key that is replaced is lost", path.display()),
-        ),
+        io::ErrorKind::AlreadyExists => {
+            Failure::usage(format!("there is a file {} already", path.display())).hint(kept)
+        }
         _ => Failure::failed(format!("cannot write {}: {error}", path.display())),
     };
-    let mut random = [0; 32];
-    let filled = getrandom(&mut random[..], GetRandomFlags::empty());
-    if filled.map_err(|error| failed(error.into()))? < random.len() {
-        return Err(Failure::failed("the system has too few random bytes"));
-    }
-    let key = PrivateKey::from_random(random);
     let mut file = std::fs::File::options().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
-    file.write_all(key.to_file().as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
-    Ok(key)
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)
 }
 
 /// Reads a list of authorised keys.

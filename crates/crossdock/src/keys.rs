@@ -17,6 +17,15 @@ use crate::{keyfile, out};
 
 /// `crossdock keygen`.
 pub(crate) fn keygen(arguments: &Keygen) -> Outcome {
+    if arguments.token {
+        keyfile::make_token(&arguments.output)?;
+        out::say(format_args!(
+            "the token is in {}: it is a `token_file` under [control] or [[access]] of the daemon's configuration, and a \
+             command's --token-file",
+            arguments.output.display()
+        ));
+        return Ok(());
+    }
     let key = keyfile::make_private(&arguments.output)?;
     out::say(format_args!("the private key is in {}; this is the public key:", arguments.output.display()));
     out::print(format!("{}\n", key.public()))

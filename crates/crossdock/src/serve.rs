@@ -1,8 +1,9 @@
 //! `crossdock serve`: the context, the HTTP API, and waiting for the end.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_format::Format;
@@ -17,8 +18,9 @@ use crate::cli::{Listen, Serve};
 use crate::config::{self, Config, Level, SecuritySection, StreamSection};
 use crate::failure::{Failure, Outcome};
 use crate::http::indented;
-use crate::http::server::Server;
+use crate::http::server::{Server, TcpSide};
 use crate::http::socket::{self, SocketFile};
+use crate::http::tls::TlsFiles;
 use crate::quantity::bytes;
 use crate::signals::Interrupt;
 use crate::systemd::{self, Passed};
@@ -72,8 +74,8 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
 
     passed.log(&config);
     // The socket before the context's threads: it sets the umask for a moment.
-    let ApiSockets { path, _file, unix, tcp } = ApiSockets::open(arguments, &config, &mut passed)?;
-    let http = tcp.as_ref().and_then(|tcp| tcp.local_addr().ok());
+    let ApiSockets { path, _file, unix, tcp } = ApiSockets::open(arguments, &config, directory, &mut passed)?;
+    let (http, tls) = tcp.as_ref().map(|tcp| (tcp.listener.local_addr().ok(), tcp.tls.clone())).unwrap_or_default();
 
     // First: a change while it is read is one.
     let keys = AuthorizedFile::of(&config, directory);
@@ -90,8 +92,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let server = Server::start(context.clone(), unix, tcp, tokens)?;
     // Whatever reads a record is there before the first one is acknowledged.
     context.open().map_err(|error| Failure::failed(error.to_string()))?;
-    let attach = context.attach_addr();
-    let udp = context.udp_info();
+    let (attach, udp) = (context.attach_addr(), context.udp_info());
     tracing::info!(
         version = version::VERSION,
         commit = version::COMMIT,
@@ -100,6 +101,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
         socket = %path.display(),
         key = config.security.key.is_some(),
         http = http.map_or_else(|| "off".to_owned(), |http| http.to_string()),
+        tls = tls.is_some(),
         buffers = bytes(buffer_bytes),
         gso = udp.cuts_in_kernel,
         gro = udp.joins_in_kernel,
@@ -114,7 +116,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     );
 
     systemd::ready(context.local_addr());
-    let end = wait(&context, &interrupt, keys);
+    let end = wait(&context, &interrupt, keys, tls.as_deref());
     systemd::stopping();
     drop(server);
     let stopped = context.stop();
@@ -142,30 +144,57 @@ struct ApiSockets {
     /// Goes with the daemon; a socket that systemd passed has none of its own.
     _file: Option<SocketFile>,
     unix: UnixListener,
-    tcp: Option<TcpListener>,
+    tcp: Option<TcpSide>,
 }
 
 impl ApiSockets {
     /// Opens those that were not passed.
-    fn open(arguments: &Serve, config: &Config, passed: &mut Passed) -> Outcome<ApiSockets> {
+    fn open(arguments: &Serve, config: &Config, directory: &Path, passed: &mut Passed) -> Outcome<ApiSockets> {
+        // Before the control socket, which a daemon that does not start leaves alone.
+        let tcp = ApiSockets::open_tcp(config, directory, passed)?;
         let configured = arguments.socket.clone().or_else(|| config.control.socket.clone());
         let path = passed.control_path().or(configured).unwrap_or_else(socket::default_path);
         let (unix, file) = match passed.control.take() {
             Some(unix) => (unix, None),
             None => SocketFile::bind(&path).map(|(unix, file)| (unix, Some(file)))?,
         };
-        let bind = |address| {
+        Ok(ApiSockets { path, _file: file, unix, tcp })
+    }
+
+    fn open_tcp(config: &Config, directory: &Path, passed: &mut Passed) -> Outcome<Option<TcpSide>> {
+        let bind = |address: SocketAddr| {
+            refuse_open(config, address)?;
             TcpListener::bind(address).map_err(|error| {
                 Failure::failed(format!("cannot serve HTTP on {address}: {error}"))
                     .hint("set another address, or \"off\", as `http` under [control] in the configuration")
             })
         };
-        let tcp = match passed.http.take() {
-            Some(tcp) => Some(tcp),
-            None => config.control.http.map(bind).transpose()?,
+        let listener = match passed.http.take() {
+            Some(listener) => {
+                listener.local_addr().map_or(Ok(()), |address| refuse_open(config, address))?;
+                listener
+            }
+            None => match config.control.http {
+                Some(address) => bind(address)?,
+                None => return Ok(None),
+            },
         };
-        Ok(ApiSockets { path, _file: file, unix, tcp })
+        let tls = config.control.tls(directory)?.map(Arc::new);
+        Ok(Some(TcpSide { listener, tls, trusted: config.security.trusted.clone() }))
     }
+}
+
+/// Refuses an address at which other machines would reach the API without TLS.
+fn refuse_open(config: &Config, address: SocketAddr) -> Outcome {
+    if !config.is_open_at(address) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("the HTTP API would listen at {address}, beyond this machine, and has no certificate for TLS"))
+        .hint(
+            "set `tls_cert` and `tls_key` under [control] of the configuration (docs/security.md has the command that makes \
+             them), or list the networks whose hosts may read what is sent as `trusted` in [security]; or let it listen at \
+             127.0.0.1",
+        ))
 }
 
 /// Reads the schema files of the streams that are configured.
@@ -326,7 +355,12 @@ impl<'a> AuthorizedFile<'a> {
 }
 
 /// Waits for a signal, or for a context that should not have ended.
-fn wait(context: &ContextHandle, interrupt: &Interrupt, mut keys: Option<AuthorizedFile<'_>>) -> End {
+fn wait(
+    context: &ContextHandle,
+    interrupt: &Interrupt,
+    mut keys: Option<AuthorizedFile<'_>>,
+    tls: Option<&TlsFiles>,
+) -> End {
     let heartbeat = systemd::heartbeat(HEARTBEAT);
     let mut answers = true;
     loop {
@@ -344,6 +378,9 @@ fn wait(context: &ContextHandle, interrupt: &Interrupt, mut keys: Option<Authori
         answers = context.context().is_ok();
         if let Some(keys) = &mut keys {
             keys.look(context);
+        }
+        if let Some(tls) = tls {
+            tls.look();
         }
     }
 }

@@ -160,13 +160,7 @@ impl Passed {
                 refused("control", "it has no path").hint("let the socket unit listen on one: ListenStream=/PATH")
             );
         }
-        match self.http_addr() {
-            Some(passed) if !passed.ip().is_loopback() => {
-                Err(refused("http", &format!("{passed} is not a loopback address"))
-                    .hint("a client can change what runs: let the socket unit listen on 127.0.0.1 or [::1]"))
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// Logs which configured addresses are not used, since the sockets were passed.

@@ -38,6 +38,9 @@ pub(super) fn findings(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {
         // The daemon with this UDP address has the HTTP address too.
         let running = machine.running.filter(|running| *running == listen).map(|_| http);
         findings.push(of_other_user(address("HTTP address", http, tried.as_ref().err(), running), machine, wanted));
+        if !http.ip().is_loopback() {
+            findings.push(certificate(wanted));
+        }
     }
     findings
 }
@@ -53,6 +56,17 @@ fn keys(wanted: &Wanted) -> Finding {
             "the daemon does not start: set `key`, and authorise clients, or list networks as `trusted` ([security])",
         )
         .command("crossdock keygen --output daemon.key")
+}
+
+/// The certificate of an HTTP API that is reached from beyond this machine.
+fn certificate(wanted: &Wanted) -> Finding {
+    const WANTED: &str = "a certificate, or a trusted network";
+    if !wanted.is_http_open {
+        return Finding::ok("HTTP encryption", "set", WANTED);
+    }
+    Finding::ok("HTTP encryption", "none", WANTED).problem(
+        "the daemon does not start: set `tls_cert` and `tls_key` ([control]), or list networks as `trusted` ([security])",
+    )
 }
 
 fn socket_buffer(name: &'static str, found: Option<u64>, wanted: u64, may_exceed: bool) -> Finding {
@@ -159,6 +173,14 @@ mod tests {
         for more in ["key = \"daemon.key\"", "trusted = [\"10.0.0.0/8\"]"] {
             assert_eq!(verdict(&format!("{open}[security]\n{more}\n")), Verdict::Ok, "{more}");
         }
+        let of_http = |more: &str| {
+            let text = format!("[control]\nhttp = \"0.0.0.0:7441\"\n{more}\n");
+            let config: crate::config::Config = toml::from_str(&text).unwrap();
+            certificate(&Wanted::of(&config, std::path::Path::new(""))).verdict
+        };
+        assert_eq!(of_http("[security]\nkey = \"daemon.key\""), Verdict::Problem);
+        assert_eq!(of_http("tls_cert = \"a.pem\"\ntls_key = \"a.key\""), Verdict::Ok);
+        assert_eq!(of_http("[security]\ntrusted = [\"10.0.0.0/8\"]"), Verdict::Ok);
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub(crate) struct Wanted {
     pub(crate) attach: Option<AttachAddr>,
     /// Whether it would be open to a network that nobody has said to be trusted.
     pub(crate) is_open: bool,
+    /// Whether its HTTP API would be.
+    pub(crate) is_http_open: bool,
     /// The configuration's file, if it has one.
     pub(crate) file: Option<PathBuf>,
 }
@@ -60,6 +62,7 @@ impl Wanted {
             http: config.control.http,
             attach: context.attach.enabled.then(named),
             is_open: config.security.is_open(context.listen),
+            is_http_open: config.control.http.is_some_and(|http| config.is_open_at(http)),
             context,
             file: None,
         }

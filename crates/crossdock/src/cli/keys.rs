@@ -19,8 +19,12 @@ pub(crate) struct Keys {
 
 #[derive(Debug, Args)]
 pub(crate) struct Keygen {
-    /// The file for the private key; there must be no such file
+    /// Make a token for the HTTP API instead
+    #[arg(long)]
+    pub(crate) token: bool,
+    /// The file for the private key, or the token; there must be no such file [with --token: crossdock.token]
     #[arg(long, value_name = "FILE", default_value = "crossdock.key", value_hint = ValueHint::FilePath)]
+    #[arg(default_value_if("token", "true", "crossdock.token"))]
     pub(crate) output: PathBuf,
 }
 

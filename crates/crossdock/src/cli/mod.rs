@@ -3,6 +3,7 @@
 mod access;
 mod bench;
 mod calls;
+mod control;
 mod data;
 mod formats;
 mod handlers;
@@ -22,6 +23,7 @@ use crossdock_mailbox::attach::AttachAddr;
 pub(crate) use self::access::{AccessCheck, AccessCommand, AccessQuestion};
 pub(crate) use self::bench::{Bench, BenchCommand, BenchMailbox};
 pub(crate) use self::calls::{Call, Ping};
+pub(crate) use self::control::{Control, HttpAddress};
 pub(crate) use self::data::{Daemon, Explain, OnError, OnRowError, ProtoPath, Publish, Subscribe, Why};
 pub(crate) use self::formats::{
     AddConversion, CheckFormat, Conversions, ConversionsCommand, DiffFormats, ExportFormat, Formats, FormatsCommand,
@@ -66,8 +68,10 @@ Environment:
   CROSSDOCK_KEY         the file with a client's private key
   CROSSDOCK_DAEMON_KEY  the daemon's public key
   CROSSDOCK_CONFIG      the configuration file of serve, check and keys
-  CROSSDOCK_HTTP        the daemon's loopback HTTP address, instead of the socket
-  CROSSDOCK_TOKEN_FILE  the file with the token for changes over CROSSDOCK_HTTP
+  CROSSDOCK_HTTP        the daemon's HTTP address, instead of the socket
+  CROSSDOCK_TOKEN_FILE  the file with the token for requests to CROSSDOCK_HTTP
+  CROSSDOCK_CA          the authorities that may have signed its certificate
+  CROSSDOCK_PIN         the SHA-256 of its certificate, instead of those
   COLUMNS, LINES        width of tables that do not go to a terminal; top --once
   NO_COLOR              if set, no colours
 An option goes before the variable of its kind.";
@@ -157,7 +161,7 @@ On Ctrl-C or SIGTERM the daemon ends its sessions, removes its control socket an
 exits with 0. Under systemd it notifies readiness (Type=notify, WatchdogSec=) and
 takes over the sockets of socket units. Each replaces the configured socket of its
 kind: ListenDatagram=IP:PORT (data), ListenStream=/PATH (control),
-ListenSequentialPacket= (attach), ListenStream=IP:PORT (HTTP, loopback only).")]
+ListenSequentialPacket= (attach), ListenStream=IP:PORT (HTTP).")]
     Serve(Serve),
 
     /// Publishes the rows of a file, or of standard input, as records of a stream
@@ -431,11 +435,12 @@ Examples:
 how often a writer had to wait because of the bounds.")]
     Mailboxes(List),
 
-    /// Makes a private key for secure sessions, and prints the public key that belongs to it
+    /// Makes a private key for secure sessions, and prints the public key that belongs to it; or a token for the HTTP API
     #[command(after_help = "\
 Examples:
   crossdock keygen
   crossdock keygen --output daemon.key
+  crossdock keygen --token --output ops.token
 
 A daemon that listens beyond this machine needs a key (`key` in [security] of its
 configuration), and so does each of its clients over the network (--key of
@@ -587,27 +592,6 @@ pub(crate) struct Man {
     /// Directory to write all pages to; it is created if it does not exist
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) directory: Option<PathBuf>,
-}
-
-/// The daemon's control socket.
-#[derive(Debug, Args)]
-pub(crate) struct Control {
-    /// The daemon's control socket [default: crossdock.sock in $XDG_RUNTIME_DIR, else /tmp/crossdock-UID.sock; if that
-    /// does not exist, the installed service's socket, /run/crossdock/control.sock]
-    #[arg(long, value_name = "PATH", env = "CROSSDOCK_SOCKET", value_hint = ValueHint::FilePath)]
-    pub(crate) socket: Option<PathBuf>,
-    /// Ask the daemon at this loopback address (`http` under `[control]` of its configuration), instead of a socket
-    #[arg(long, value_name = "IP:PORT", env = "CROSSDOCK_HTTP", value_parser = parse_loopback)]
-    pub(crate) http: Option<SocketAddr>,
-    /// File with the token for changes over --http (`token_file` under `[control]` of the daemon's configuration)
-    #[arg(long, value_name = "FILE", env = "CROSSDOCK_TOKEN_FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) token_file: Option<PathBuf>,
-}
-
-/// Reads a loopback address: a token is sent there unencrypted.
-fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
-    let address = text.parse::<SocketAddr>().ok().filter(|address| address.ip().is_loopback());
-    address.ok_or_else(|| "give a loopback address with a port, such as 127.0.0.1:7441".to_owned())
 }
 
 /// How a change or a question is answered.

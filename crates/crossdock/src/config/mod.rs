@@ -25,8 +25,9 @@ use self::host::PeerSection;
 pub(crate) use self::host::{HostSection, MailboxSection, NodeSection, TaskSection};
 pub(crate) use self::security::SecuritySection;
 pub(crate) use self::table::TableSection;
-use self::values::{auto_or_path, in_words, off_or_loopback};
+use self::values::{auto_or_path, in_words, off_or_address};
 use crate::failure::{Failure, Outcome};
+use crate::http::tls::TlsFiles;
 use crate::http::token::Tokens;
 use crate::quantity::{parse_age, parse_bytes, parse_number};
 
@@ -82,12 +83,39 @@ pub(crate) struct ControlSection {
     /// The Unix socket of the HTTP API; the usual place when absent.
     #[serde(deserialize_with = "auto_or_path")]
     pub(crate) socket: Option<PathBuf>,
-    /// The loopback TCP address of the HTTP API, if it has one.
-    #[serde(deserialize_with = "off_or_loopback")]
+    /// The TCP address of the HTTP API, if it has one.
+    #[serde(deserialize_with = "off_or_address")]
     pub(crate) http: Option<SocketAddr>,
     /// The file with the token for changes over TCP, if these may be; relative to the configuration's directory.
     #[serde(deserialize_with = "off_or_path")]
     pub(crate) token_file: Option<PathBuf>,
+    /// The file with the certificate for TLS over TCP, in PEM form; relative to the configuration's directory.
+    #[serde(deserialize_with = "off_or_path")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The file with its private key.
+    #[serde(deserialize_with = "off_or_path")]
+    pub(crate) tls_key: Option<PathBuf>,
+}
+
+impl ControlSection {
+    /// The certificate for TLS, if there is one.
+    ///
+    /// # Errors
+    /// A file cannot be read, is not kept secret, or does not fit the other.
+    pub(crate) fn tls(&self, directory: &Path) -> Outcome<Option<TlsFiles>> {
+        let files = self.tls_cert.as_ref().zip(self.tls_key.as_ref());
+        files.map(|(cert, key)| TlsFiles::read(directory.join(cert), directory.join(key))).transpose()
+    }
+
+    /// Values that do not go together, each key being right for itself.
+    fn contradiction(&self) -> Option<String> {
+        let (there, missing) = match (&self.tls_cert, &self.tls_key) {
+            (Some(_), None) => ("tls_cert", "tls_key"),
+            (None, Some(_)) => ("tls_key", "tls_cert"),
+            _ => return None,
+        };
+        Some(format!("[control]: `{there}` needs `{missing}` beside it: TLS takes a certificate and its private key"))
+    }
 }
 
 /// `[log]`.
@@ -218,6 +246,12 @@ impl Config {
         access::tokens(&self.access, self.control.token_file.as_deref(), directory)
     }
 
+    /// Whether the HTTP API at this address could be read on its way, or used, by a network that nobody has said to be trusted,
+    /// so that the daemon does not start.
+    pub(crate) fn is_open_at(&self, http: SocketAddr) -> bool {
+        self.control.tls_cert.is_none() && SecuritySection { key: None, ..self.security.clone() }.is_open(http)
+    }
+
     /// A table that is wrong for itself, or whose name is another table's or a stream's.
     fn contradicting_table(&self) -> Option<String> {
         let mut named: BTreeSet<String> = BTreeSet::new();
@@ -267,7 +301,7 @@ impl Config {
         let handler = stream.or_else(|| self.handler.iter().find_map(HandlerSection::contradiction));
         let contexts =
             || self.of_context(Path::new("")).contexts().err().map(|why| format!("[[platform.context]]: {why}"));
-        let access = || access::rules(&self.access).err();
+        let access = || access::rules(&self.access).err().or_else(|| self.control.contradiction());
         handler.or_else(contexts).or_else(|| self.host.contradiction()).or_else(access)
     }
 }
@@ -313,6 +347,23 @@ mod tests {
             _ => line.to_owned() + "\n",
         };
         EXAMPLE.lines().map(bare).collect()
+    }
+
+    #[test]
+    fn an_http_address_beyond_the_machine_is_open_without_tls_or_a_trusted_network() {
+        let tls = "[control]\ntls_cert = \"a\"\ntls_key = \"b\"\n";
+        for (text, address, is_open) in [
+            ("", "127.0.0.1:1", false),
+            ("", "0.0.0.0:1", true),
+            ("", "[::]:1", true),
+            ("[security]\nkey = \"daemon.key\"\n", "10.0.0.1:1", true),
+            ("[security]\ntrusted = []\n", "127.0.0.1:1", false),
+            ("[security]\ntrusted = [\"10.0.0.0/8\"]\n", "10.0.0.1:1", false),
+            (tls, "0.0.0.0:1", false),
+        ] {
+            let config = Config::parse(text, Path::new("c")).unwrap_or_default();
+            assert_eq!(config.is_open_at(address.parse().unwrap()), is_open, "{text} {address}");
+        }
     }
 
     #[test]
@@ -382,8 +433,8 @@ mod tests {
             ("[context]\npacket_bytes = 9", ":2:16: ", "\"auto\""),
             ("[context]\nlisten = \"localhost\"", ":2:10: ", "socket address"),
             ("[context]\ngso = 1", ":2:7: ", "bool"),
-            ("[control]\nhttp = \"0.0.0.0:80\"", ":2:8: ", "loopback"),
             ("[control]\nhttp = \"there\"", ":2:8: ", "127.0.0.1:7441"),
+            ("[control]\ntls_cert = \"\"", ":2:12: ", "\"off\" or a path"),
             ("[control]\nsocket = \"\"", ":2:10: ", "path"),
             ("[control]\ntoken_file = \"\"", ":2:14: ", "\"off\" or a path"),
             ("[[handler]]\nname = \"a\"\nstuck_after = \"2\"", ":3:15: ", "500ms"),
@@ -480,6 +531,8 @@ mod tests {
             ("[[access]]\nuid = 1\n[[access]]\nuid = 1", "[[access]]: two rules are for uid:1"),
             ("[[access]]\npublish = [\"A\"]", "[[access]], section 1: a section has an identity"),
             ("[[access]]\nuid = 1\nkey = \"desk\"", "a section has one identity, not key:desk and uid:1"),
+            ("[control]\ntls_cert = \"a.pem\"", "[control]: `tls_cert` needs `tls_key`"),
+            ("[control]\ntls_key = \"a.key\"", "[control]: `tls_key` needs `tls_cert`"),
             ("[[access]]\ntoken = \"ops\"", "`token_file` is the file with the token `ops`, and is missing"),
             ("[[access]]\ntoken = \"control\"\ntoken_file = \"t\"", "`token_file` in [control] names"),
             (

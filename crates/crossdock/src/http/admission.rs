@@ -1,14 +1,15 @@
 //! The caller of each request, and the part of the API that the access rules leave it. Routes whose right depends on a name in the
 //! request check that themselves.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use crossdock_runtime::ContextHandle;
 use crossdock_runtime::access::{Action, Caller};
+use crossdock_runtime::{ContextHandle, Network};
 
 use super::connections::Peer;
 use super::routes::{error, forbidden, is_of};
@@ -29,36 +30,89 @@ const BY_ROUTE: [&str; 7] = [
     "/v1/mailboxes/{name}",
 ];
 
-/// The daemon, and the tokens of its callers.
+/// The daemon, the tokens of its callers, and the networks whose hosts are let in as this machine's own users are.
 #[derive(Clone)]
 pub(super) struct Admission {
     pub(super) context: ContextHandle,
     pub(super) tokens: Arc<Tokens>,
+    pub(super) trusted: Arc<[Network]>,
 }
 
-/// Names the caller, and answers a request that the rules refuse.
+/// Whether a peer is on this machine or in a trusted network.
+pub(super) fn is_near(peer: Option<Peer>, trusted: &[Network]) -> bool {
+    let is_near = |ip: IpAddr| ip.to_canonical().is_loopback() || trusted.iter().any(|network| network.contains(ip));
+    match peer {
+        Some(Peer::User(_)) => true,
+        Some(Peer::Address(ip)) => ip.is_some_and(is_near),
+        None => false,
+    }
+}
+
+/// Names the caller, and answers a request that it may not make.
 pub(super) async fn admit(State(admission): State<Admission>, mut request: Request, next: Next) -> Response {
-    let Admission { context, tokens } = admission;
     let peer = request.extensions().get::<Peer>().copied();
-    let caller = match peer {
-        Some(Peer::User(Some(uid))) => Caller::User(uid),
-        Some(Peer::Address(_)) if request.headers().contains_key(header::AUTHORIZATION) => {
-            match tokens.name_in(request.headers()) {
-                Some(name) => Caller::Token(name),
-                // Without rules a wrong token matters to changes only, which are checked by themselves.
-                None if context.access().rules().is_none() => Caller::Unknown,
-                None => return wrong_token(),
-            }
-        }
-        _ => Caller::Unknown,
+    let caller = match admission.caller(peer, request.headers()) {
+        Ok(caller) => caller,
+        Err(refused) => return *refused,
     };
-    if let Some(action) = action_of(request.method(), request.uri().path())
-        && let Err(denial) = context.access().admit(&caller, action)
-    {
-        return forbidden(&denial);
+    let access = admission.context.access();
+    let refused = match (access.rules(), action_of(request.method(), request.uri().path())) {
+        (None, _) => admission.without_rules(peer, &caller, request.method()),
+        (Some(_), Some(action)) => access.admit(&caller, action).err().map(|denial| forbidden(&denial)),
+        (Some(_), None) => None,
+    };
+    if let Some(refused) = refused {
+        return refused;
     }
     request.extensions_mut().insert(caller);
     next.run(request).await
+}
+
+impl Admission {
+    /// The caller that a connection or a token shows; a token that is none of the daemon's is refused. Without any tokens, what
+    /// a request says as one means nothing.
+    fn caller(&self, peer: Option<Peer>, headers: &HeaderMap) -> Result<Caller, Box<Response>> {
+        match peer {
+            Some(Peer::User(Some(uid))) => Ok(Caller::User(uid)),
+            Some(Peer::Address(ip)) if headers.contains_key(header::AUTHORIZATION) && !self.tokens.is_empty() => {
+                self.tokens.name_in(headers).map(Caller::Token).ok_or_else(|| {
+                    let from = ip.map_or_else(|| "an unknown address".to_owned(), |ip| ip.to_string());
+                    self.context.access().note_unknown_token(&from);
+                    Box::new(unauthorized("the request's token is not the daemon's"))
+                })
+            }
+            _ => Ok(Caller::Unknown),
+        }
+    }
+
+    /// The answer to a request that is refused, where there are no rules.
+    fn without_rules(&self, peer: Option<Peer>, caller: &Caller, method: &Method) -> Option<Response> {
+        match (caller, peer) {
+            (Caller::Token(_), _) | (_, Some(Peer::User(_))) => None,
+            _ => without_token(is_near(peer, &self.trusted), !self.tokens.is_empty(), method),
+        }
+    }
+}
+
+/// The answer to a request without a token, where there are no rules. A socket file is guarded by its mode; a TCP port by nothing
+/// but what the request says of itself: so a change takes a token, and from other machines everything does.
+fn without_token(is_near: bool, has_tokens: bool, method: &Method) -> Option<Response> {
+    if is_near && matches!(*method, Method::GET | Method::HEAD) {
+        return None;
+    }
+    if has_tokens {
+        return Some(unauthorized(match is_near {
+            true => "over TCP a request other than GET needs a token",
+            false => "a request from another machine needs a token",
+        }));
+    }
+    let hint = "use the control socket; or set `token_file` under [control] of the daemon's configuration, and send that token \
+                as `Authorization: Bearer TOKEN` (`crossdock --help`: --token-file)";
+    let message = match is_near {
+        true => "over TCP this API only answers GET: no token is configured",
+        false => "this API answers no other machines: no token is configured",
+    };
+    Some(error(StatusCode::FORBIDDEN, message.to_owned(), hint))
 }
 
 /// The right that a request takes; `None` for one that everybody has, or that its route checks.
@@ -73,16 +127,6 @@ fn action_of(method: &Method, path: &str) -> Option<Action<'static>> {
     }
 }
 
-/// The answer to a request with a token that is none of the daemon's.
-pub(super) fn wrong_token() -> Response {
-    unauthorized("the request's token is not the daemon's")
-}
-
-/// The answer to a change over TCP without a token.
-pub(super) fn no_token() -> Response {
-    unauthorized("over TCP a request other than GET needs a token")
-}
-
 fn unauthorized(message: &str) -> Response {
     let hint = "send the token that `token_file` under [control] or [[access]] of the daemon's configuration holds, as \
                 `Authorization: Bearer TOKEN`; commands take it from the file that --token-file names";
@@ -94,6 +138,28 @@ fn unauthorized(message: &str) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_rules_readers_of_this_machine_and_of_trusted_networks_need_no_token() {
+        let status =
+            |is_near, has_tokens, method| without_token(is_near, has_tokens, &method).map(|r| r.status().as_u16());
+        for has_tokens in [false, true] {
+            assert_eq!(status(true, has_tokens, Method::GET), None);
+            let refused = Some(if has_tokens { 401 } else { 403 });
+            for (is_near, method) in [(true, Method::POST), (false, Method::GET), (false, Method::POST)] {
+                assert_eq!(status(is_near, has_tokens, method), refused);
+            }
+        }
+        let trusted: Vec<Network> = vec!["10.0.0.0/8".parse().unwrap()];
+        for (address, near) in
+            [("127.0.0.1", true), ("::1", true), ("::ffff:127.0.0.1", true), ("10.1.2.3", true), ("192.0.2.1", false)]
+        {
+            let peer = Peer::Address(address.parse().ok());
+            assert_eq!(is_near(Some(peer), &trusted), near, "{address}");
+        }
+        assert!(!is_near(None, &trusted) && !is_near(Some(Peer::Address(None)), &trusted));
+        assert!(is_near(Some(Peer::User(None)), &[]));
+    }
 
     #[test]
     fn a_request_takes_the_right_of_its_path_and_all_others_that_of_an_administrator() {

@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Display};
 use std::io;
-use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
@@ -14,13 +14,14 @@ use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::token::Token;
-use super::{ChangeAnswer, ErrorBody, socket};
-use crate::cli::Control;
+use super::{ByteStream, ChangeAnswer, ErrorBody, socket, tls};
+use crate::cli::{Control, HttpAddress};
 use crate::failure::{Failure, Outcome};
 use crate::signals::Interrupt;
 
@@ -42,15 +43,22 @@ pub(crate) struct Client {
 enum At {
     /// A control socket.
     Socket(PathBuf),
-    /// An address, and the token for changes.
-    Tcp(SocketAddr, Option<Token>),
+    /// An address.
+    Tcp(Arc<Remote>),
+}
+
+/// An address, what is trusted there, and the token for it.
+struct Remote {
+    address: HttpAddress,
+    tls: Option<TlsConnector>,
+    token: Option<Token>,
 }
 
 impl Display for At {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             At::Socket(path) => path.display().fmt(f),
-            At::Tcp(address, _) => address.fmt(f),
+            At::Tcp(remote) => remote.address.fmt(f),
         }
     }
 }
@@ -58,9 +66,10 @@ impl Display for At {
 impl Client {
     /// The daemon that a command line names, or the usual one.
     pub(crate) fn new(control: &Control) -> Outcome<Client> {
-        if let Some(address) = control.http {
+        if let Some(address) = control.http.clone() {
             let token = control.token_file.as_deref().map(Token::read).transpose()?;
-            return Ok(Client { at: At::Tcp(address, token) });
+            let tls = address.is_tls.then(|| tls::connector(control.pin, control.ca.as_deref())).transpose()?;
+            return Ok(Client { at: At::Tcp(Arc::new(Remote { address, tls, token })) });
         }
         if let Some(path) = &control.socket {
             return Ok(Client::of_socket(path));
@@ -214,36 +223,49 @@ impl Client {
     }
 
     async fn send(&self, method: Method, path: &str, body: Bytes) -> Outcome<Response<Incoming>> {
+        let (host, token) = match &self.at {
+            At::Tcp(remote) if remote.tls.is_some() => (remote.address.to_string(), remote.token.as_ref()),
+            At::Tcp(remote) => ("localhost".to_owned(), remote.token.as_ref()),
+            At::Socket(_) => ("localhost".to_owned(), None),
+        };
         let mut request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::HOST, "localhost")
+            .header(header::HOST, host)
             .header(header::CONTENT_TYPE, "application/json");
-        match &self.at {
-            At::Socket(path) => {
-                let stream = UnixStream::connect(path).await.map_err(|error| self.unreachable(&error))?;
-                self.send_over(stream, request, body).await
-            }
-            At::Tcp(address, token) => {
-                if let Some(token) = token.as_ref().and_then(Token::header) {
-                    request = request.header(header::AUTHORIZATION, token);
-                }
-                let stream = TcpStream::connect(address).await.map_err(|error| self.unreachable(&error))?;
-                self.send_over(stream, request, body).await
-            }
+        if let Some(token) = token.and_then(Token::header) {
+            request = request.header(header::AUTHORIZATION, token);
         }
-    }
-
-    async fn send_over<S>(&self, stream: S, request: Builder, body: Bytes) -> Outcome<Response<Incoming>>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
+        let stream = tokio::time::timeout(TIMEOUT, self.connect()).await;
+        let stream = stream.unwrap_or_else(|_| Err(self.broken("it did not answer in time")))?;
         let broken = |error: &dyn Display| self.broken(&error.to_string());
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
         tokio::spawn(connection);
         let request = request.body(Full::new(body)).map_err(|error| broken(&error))?;
         sender.send_request(request).await.map_err(|error| broken(&error))
+    }
+
+    /// A connection, behind its TLS handshake if it has one.
+    async fn connect(&self) -> Outcome<Box<dyn ByteStream>> {
+        let remote = match &self.at {
+            At::Socket(path) => {
+                let stream = UnixStream::connect(path).await.map_err(|error| self.unreachable(&error))?;
+                return Ok(Box::new(stream));
+            }
+            At::Tcp(remote) => remote,
+        };
+        let HttpAddress { host, port, .. } = &remote.address;
+        let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(|error| self.unreachable(&error))?;
+        let Some(tls) = &remote.tls else { return Ok(Box::new(stream)) };
+        let name = ServerName::try_from(host.clone()).map_err(|error| self.broken(&error.to_string()))?;
+        match tls.connect(name, stream).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(error) => Err(match tls::explained(&error, host) {
+                (why, Some(hint)) => self.broken(&why).hint(hint),
+                (why, None) => self.broken(&why),
+            }),
+        }
     }
 
     fn unreachable(&self, error: &io::Error) -> Failure {

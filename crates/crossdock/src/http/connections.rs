@@ -1,5 +1,6 @@
 //! The connections of one listener: bounded for each peer and together, so that nobody shuts others out. A connection whose
-//! client says nothing, or only follows events, gives way to a new one.
+//! client says nothing, or only follows events, gives way to a new one. That begins before the TLS handshake of a connection that
+//! is encrypted, so that clients that do not go on with it shut nobody out either.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -8,6 +9,7 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -22,17 +24,21 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::AsyncWrite;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
+use tokio_rustls::TlsAcceptor;
 
+use super::ByteStream;
 use super::routes::{MAX_BODY_BYTES, error};
+use super::tls::{self, TlsFiles};
 
 /// Connections of one peer: more than any number of terminals and scripts of a user needs.
 const MOST_OF_PEER: usize = 32;
 /// Connections of all peers of a listener.
 pub(crate) const MOST: usize = 128;
-/// How long a client may take for a request's head, and then for its body; and stay connected between two requests.
+/// How long a client may take for the TLS handshake and a request's head, and then for its body; and stay connected between two
+/// requests.
 const SILENCE: Duration = Duration::from_secs(10);
 /// How long a client may take to take in that it is refused.
 const REFUSAL: Duration = Duration::from_millis(100);
@@ -52,14 +58,22 @@ pub(super) enum Peer {
 }
 
 /// A connection that says whose it is.
-pub(super) trait Peered {
+pub(super) trait Peered: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Whose it is.
     fn peer(&self) -> Peer;
+
+    /// The first byte that its client sends, which stays to be read; `None` where the client sends nothing.
+    fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<u8>>>;
 }
 
 impl Peered for UnixStream {
     fn peer(&self) -> Peer {
         Peer::User(self.peer_cred().ok().map(|credentials| credentials.uid()))
+    }
+
+    /// It is guarded by its mode, and never encrypted.
+    fn poll_first(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<Option<u8>>> {
+        Poll::Ready(Ok(None))
     }
 }
 
@@ -67,10 +81,17 @@ impl Peered for TcpStream {
     fn peer(&self) -> Peer {
         Peer::Address(self.peer_addr().ok().map(|address| address.ip()))
     }
+
+    fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<u8>>> {
+        let mut byte = [0];
+        let mut place = ReadBuf::new(&mut byte);
+        ready!(self.poll_peek(cx, &mut place))?;
+        Poll::Ready(Ok(place.filled().first().copied()))
+    }
 }
 
-/// Serves a listener's connections until the task is aborted.
-pub(super) async fn serve<L>(mut listener: L, routes: Router) -> Infallible
+/// Serves a listener's connections until the task is aborted: over TLS, if it has a certificate.
+pub(super) async fn serve<L>(mut listener: L, tls: Option<Arc<TlsFiles>>, routes: Router) -> Infallible
 where
     L: Listener<Io: Peered>,
 {
@@ -81,7 +102,8 @@ where
         match connections.take(io.peer()) {
             Some(place) => {
                 let place = Arc::new(place);
-                let task = tokio::spawn(converse(io, routes.clone(), Arc::clone(&place)));
+                let tls = tls.as_ref().map(|files| files.acceptor());
+                let task = tokio::spawn(converse(io, tls, routes.clone(), Arc::clone(&place)));
                 place.set_task(task.abort_handle());
             }
             None => drop(tokio::time::timeout(REFUSAL, refuse(&mut io)).await),
@@ -89,17 +111,46 @@ where
     }
 }
 
-/// Answers the requests of a connection.
-async fn converse<S>(io: S, routes: Router, place: Arc<ConnectionSlot>)
-where
-    S: tokio::io::AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+/// Answers the requests of a connection, behind its TLS handshake if it has one.
+async fn converse<S: Peered>(io: S, tls: Option<TlsAcceptor>, routes: Router, place: Arc<ConnectionSlot>) {
+    let began = tokio::time::Instant::now();
+    let (io, routes): (Box<dyn ByteStream>, Router) = match tls {
+        None => (Box::new(io), routes),
+        Some(tls) => match tokio::time::timeout(SILENCE, shake_hands(io, tls)).await {
+            Ok(Ok((io, true))) => (io, routes),
+            Ok(Ok((io, false))) => (io, Router::new().fallback(refuse_plain)),
+            Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
+            Err(_) => return,
+        },
+    };
+    answer_all(io, routes, place, SILENCE.saturating_sub(began.elapsed())).await;
+}
+
+/// The connection behind its handshake, and true; or as it came, and false, if its client does not begin one.
+async fn shake_hands<S: Peered>(mut io: S, tls: TlsAcceptor) -> io::Result<(Box<dyn ByteStream>, bool)> {
+    let first = poll_fn(|cx| io.poll_first(cx)).await?;
+    let io: Box<dyn ByteStream> = Box::new(io);
+    match first {
+        Some(tls::FIRST_BYTE) => Ok((Box::new(tls.accept(io).await?), true)),
+        Some(_) => Ok((io, false)),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// The answer to any request that comes unencrypted where it may not.
+async fn refuse_plain() -> Response {
+    let hint = "begin the address with https:// (commands: --http https://HOST:PORT, with --ca or --pin)";
+    error(StatusCode::BAD_REQUEST, "this port speaks TLS, and the request came without".to_owned(), hint)
+}
+
+/// Answers the requests of a connection; a head may take `patience`.
+async fn answer_all(io: Box<dyn ByteStream>, routes: Router, place: Arc<ConnectionSlot>, patience: Duration) {
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(place.peer);
         answer(request, routes.clone(), Arc::clone(&place))
     });
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(SILENCE);
+    http.timer(TokioTimer::new()).header_read_timeout(patience);
     // A connection that breaks off is its client's affair.
     let _ = http.serve_connection(TokioIo::new(io), service).await;
 }
@@ -273,7 +324,7 @@ mod tests {
             let (io, client) = UnixStream::pair().unwrap();
             assert_eq!(client.try_write(said.as_bytes()).unwrap(), said.len());
             let place = Arc::new(Connections::default()).take(user(1)).unwrap();
-            converse(io, Router::new(), Arc::new(place)).await;
+            converse(io, None, Router::new(), Arc::new(place)).await;
             let mut answered = [0; 4096];
             client.readable().await.unwrap();
             let count = client.try_read(&mut answered).unwrap_or(0);
@@ -323,7 +374,7 @@ mod tests {
         for path in std::iter::repeat_n("/", MOST_OF_PEER).chain(["/other"]) {
             let (io, client) = UnixStream::pair().unwrap();
             let place = Arc::new(connections.take(user(1)).expect("one that follows gives way"));
-            let task = tokio::spawn(converse(io, routes.clone(), Arc::clone(&place)));
+            let task = tokio::spawn(converse(io, None, routes.clone(), Arc::clone(&place)));
             place.set_task(task.abort_handle());
             client.try_write(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
             let mut answered = [0; 4096];

@@ -1,5 +1,5 @@
-//! The HTTP API: the daemon's lists and what is deployed on it as JSON, on a Unix socket and, if configured, on loopback TCP,
-//! where a change takes a token.
+//! The HTTP API: the daemon's lists and what is deployed on it as JSON, on a Unix socket and, if configured, on TCP, where a
+//! change takes a token, and which is encrypted (`tls`) beyond this machine and the networks that are trusted.
 //!
 //! `GET /v1/openapi.json` describes all of it; module `routes` has the list that this is made of. Here are the bodies, which
 //! the daemon writes and the command line reads. `GET /metrics` is for Prometheus.
@@ -16,6 +16,7 @@ mod process;
 mod routes;
 pub(crate) mod server;
 pub(crate) mod socket;
+pub(crate) mod tls;
 pub(crate) mod token;
 
 use std::collections::BTreeMap;
@@ -28,7 +29,13 @@ use crossdock_runtime::info::{
 };
 use crossdock_runtime::{FormatName, HandlerSpec};
 use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncWrite};
 use utoipa::ToSchema;
+
+/// A connection of any kind: requests and answers are the same on all, and so is their code.
+trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for S {}
 
 /// The body of an answer that is an error.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -8,15 +8,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
-use crossdock_runtime::ContextHandle;
+use crossdock_runtime::{ContextHandle, Network};
 use tokio::sync::oneshot;
 
-use super::admission::{Admission, admit, no_token, wrong_token};
-use super::connections;
+use super::admission::{Admission, admit, is_near};
+use super::connections::{self, Peer};
 use super::routes::{MOST_CHANGES, error, routes};
+use super::tls::TlsFiles;
 use super::token::Tokens;
 use crate::failure::{Failure, Outcome};
 
@@ -25,6 +26,16 @@ use crate::failure::{Failure, Outcome};
 pub(super) const MOST_WAITING: usize = 12 + MOST_CHANGES;
 /// How long the end waits for requests that are being answered.
 const GOODBYE: Duration = Duration::from_secs(1);
+
+/// The API's TCP side.
+pub(crate) struct TcpSide {
+    /// Where it listens.
+    pub(crate) listener: TcpListener,
+    /// Its certificate; without one, connections are not encrypted.
+    pub(crate) tls: Option<Arc<TlsFiles>>,
+    /// Networks whose hosts are let in as this machine's own users are.
+    pub(crate) trusted: Vec<Network>,
+}
 
 /// The running server. It ends when this is dropped.
 pub(crate) struct Server {
@@ -37,13 +48,13 @@ impl Server {
     pub(crate) fn start(
         context: ContextHandle,
         unix: UnixListener,
-        tcp: Option<TcpListener>,
+        tcp: Option<TcpSide>,
         tokens: Tokens,
     ) -> Outcome<Server> {
         let refused = |error: io::Error| Failure::failed(format!("cannot start the HTTP API: {error}"));
         unix.set_nonblocking(true).map_err(refused)?;
         if let Some(tcp) = &tcp {
-            tcp.set_nonblocking(true).map_err(refused)?;
+            tcp.listener.set_nonblocking(true).map_err(refused)?;
         }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -78,27 +89,25 @@ impl Drop for Server {
 async fn serve(
     context: ContextHandle,
     unix: UnixListener,
-    tcp: Option<TcpListener>,
+    tcp: Option<TcpSide>,
     tokens: Arc<Tokens>,
     stopped: oneshot::Receiver<()>,
 ) -> io::Result<()> {
     let unix = tokio::net::UnixListener::from_std(unix)?;
     // A socket file is guarded by its mode; a TCP port by nothing but what the request says of itself.
-    let has_rules = context.access().rules().is_some();
-    let admission = Admission { context: context.clone(), tokens: Arc::clone(&tokens) };
+    let trusted: Arc<[Network]> = tcp.as_ref().map(|tcp| tcp.trusted.clone()).unwrap_or_default().into();
+    let admission = Admission { context: context.clone(), tokens, trusted: Arc::clone(&trusted) };
     let routes = routes(context).layer(from_fn_with_state(admission, admit)).layer(from_fn(log));
     let over_tcp = match tcp {
-        Some(tcp) => {
-            let tcp = tokio::net::TcpListener::from_std(tcp)?;
-            let mut routes = routes.clone();
-            if !has_rules {
-                routes = routes.layer(from_fn_with_state(tokens, refuse_changes));
-            }
-            Some(tokio::spawn(connections::serve(tcp, routes.layer(from_fn(refuse_foreign_pages)))))
+        Some(TcpSide { listener, tls, .. }) => {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            let strangers = Strangers { trusted, is_encrypted: tls.is_some() };
+            let routes = routes.clone().layer(from_fn_with_state(strangers, refuse_strangers));
+            Some(tokio::spawn(connections::serve(listener, tls, routes)))
         }
         None => None,
     };
-    let over_unix = tokio::spawn(connections::serve(unix, routes));
+    let over_unix = tokio::spawn(connections::serve(unix, None, routes));
     let _ = stopped.await;
     over_unix.abort();
     if let Some(over_tcp) = over_tcp {
@@ -115,67 +124,93 @@ async fn log(request: Request, next: Next) -> Response {
     response
 }
 
-/// Anybody on this machine can connect over TCP: where no rules say otherwise, a caller that changes something has to say the token.
-async fn refuse_changes(State(tokens): State<Arc<Tokens>>, request: Request, next: Next) -> Response {
-    if matches!(*request.method(), Method::GET | Method::HEAD) {
-        return next.run(request).await;
-    }
-    if tokens.is_empty() {
-        let hint = "use the control socket; or set `token_file` under [control] of the daemon's configuration, and send that \
-                    token as `Authorization: Bearer TOKEN` (`crossdock --help`: --token-file)";
-        return error(
-            StatusCode::FORBIDDEN,
-            "over TCP this API only answers GET: no token is configured".to_owned(),
-            hint,
-        );
-    }
-    if tokens.name_in(request.headers()).is_some() {
-        return next.run(request).await;
-    }
-    match request.headers().contains_key(header::AUTHORIZATION) {
-        true => wrong_token(),
-        false => no_token(),
-    }
+/// The requests over TCP that are refused whatever they say of themselves.
+#[derive(Clone)]
+struct Strangers {
+    trusted: Arc<[Network]>,
+    is_encrypted: bool,
 }
 
-/// A web page can make a browser send requests to loopback addresses, also under a name of the page's own that resolves to
-/// one. Such a request says that name as its `Host`; only requests to loopback by its own names are answered. One that is sent
-/// to loopback by its own name from a page of elsewhere says that page's `Origin`, if it could change anything.
-async fn refuse_foreign_pages(request: Request, next: Next) -> Response {
-    let Some(name) = foreign_name(request.headers()) else { return next.run(request).await };
-    let hint = "send requests to 127.0.0.1, [::1] or localhost, and not from another site's page";
-    error(StatusCode::FORBIDDEN, format!("`{name}` is not this machine's loopback"), hint)
+/// Refuses requests that come unencrypted from a network that is not trusted, and those of foreign web pages.
+async fn refuse_strangers(State(strangers): State<Strangers>, request: Request, next: Next) -> Response {
+    let Strangers { trusted, is_encrypted } = strangers;
+    let peer = request.extensions().get::<Peer>().copied();
+    if !is_encrypted && !is_near(peer, &trusted) {
+        let hint = "set `tls_cert` and `tls_key` under [control] of the daemon's configuration, or list the network as \
+                    `trusted` in [security]";
+        let message = "the API is not encrypted here, and your address is in no trusted network".to_owned();
+        return error(StatusCode::FORBIDDEN, message, hint);
+    }
+    let Some(name) = foreign_name(request.headers(), is_encrypted) else { return next.run(request).await };
+    let hint = "send requests to localhost or an IP address (over TLS to any name of the daemon's certificate), and not from \
+                another site's page";
+    error(StatusCode::FORBIDDEN, format!("`{name}` is not this daemon's"), hint)
 }
 
-/// The name in a request that is none of loopback's own, if there is one.
-fn foreign_name(headers: &HeaderMap) -> Option<String> {
+/// The name in a request that is not the daemon's, if there is one. A web page can make a browser send requests to the daemon,
+/// also under a name of the page's own that resolves to the daemon's address. Such a request says that name as its `Host`: over
+/// TLS, the browser has compared it with the certificate; otherwise only names that nobody else can have are answered. A page
+/// that sends to the daemon by the daemon's own name says its `Origin`, if it could change anything.
+fn foreign_name(headers: &HeaderMap, is_encrypted: bool) -> Option<String> {
     let said = |name| headers.get(name).map(|value| value.to_str().unwrap_or(""));
     let host = said(header::HOST).unwrap_or("");
+    let is_own = is_encrypted || is_localhost(host) || ip_of(host).is_some();
     let origin = said(header::ORIGIN).map(|origin| origin.split_once("://").map_or(origin, |(_, host)| host));
-    let foreign = [Some(host), origin].into_iter().flatten().find(|name| !is_loopback_name(name));
+    let is_elsewhere = |origin: &&str| {
+        let is_loopback = is_localhost(origin) || ip_of(origin).is_some_and(|ip| ip.is_loopback());
+        !is_loopback && !name_of(origin).eq_ignore_ascii_case(name_of(host))
+    };
+    let foreign = (!is_own).then_some(host).or_else(|| origin.filter(is_elsewhere));
     foreign.map(str::to_owned)
 }
 
-fn is_loopback_name(host: &str) -> bool {
-    // An IPv6 address stands in brackets, with or without a port behind them.
-    let name = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+/// A host without its port. An IPv6 address stands in brackets, with or without a port behind them.
+fn name_of(host: &str) -> &str {
+    match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
         Some((address, _)) => address,
         None => host.split_once(':').map_or(host, |(name, _)| name),
-    };
-    name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+    }
+}
+
+fn is_localhost(host: &str) -> bool {
+    name_of(host).eq_ignore_ascii_case("localhost")
+}
+
+fn ip_of(host: &str) -> Option<IpAddr> {
+    name_of(host).parse().ok()
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 mod tests {
     use super::*;
 
     #[test]
-    fn only_loopbacks_own_names_are_let_in() {
-        for host in ["localhost", "LOCALHOST:7441", "127.0.0.1", "127.0.0.1:7441", "[::1]:7441", "[::1]"] {
-            assert!(is_loopback_name(host), "{host}");
+    fn only_the_daemons_own_names_are_let_in() {
+        let foreign = |host: &str, origin: Option<&str>, is_encrypted| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().unwrap());
+            if let Some(origin) = origin {
+                headers.insert(header::ORIGIN, origin.parse().unwrap());
+            }
+            foreign_name(&headers, is_encrypted)
+        };
+        for host in
+            ["localhost", "LOCALHOST:7441", "127.0.0.1", "127.0.0.1:7441", "[::1]:7441", "[::1]", "10.0.0.1:7441"]
+        {
+            assert_eq!(foreign(host, None, false), None);
         }
-        for host in ["", "evil.example", "evil.example:7441", "localhost.evil.example", "10.0.0.1:7441", "[::2]"] {
-            assert!(!is_loopback_name(host), "{host}");
+        for host in ["", "evil.example", "evil.example:7441", "localhost.evil.example"] {
+            assert_eq!(foreign(host, None, false).as_deref(), Some(host));
+            assert_eq!(foreign(host, None, true), None, "its certificate is for that name: {host}");
+        }
+        for is_encrypted in [false, true] {
+            for origin in ["http://localhost:3000", "http://[::1]", "https://10.0.0.1:7441"] {
+                assert_eq!(foreign("10.0.0.1:7441", Some(origin), is_encrypted), None, "{origin}");
+            }
+            for origin in ["https://pages.example", "null", "http://10.0.0.2:7441"] {
+                assert!(foreign("10.0.0.1:7441", Some(origin), is_encrypted).is_some(), "{origin}");
+            }
         }
     }
 }

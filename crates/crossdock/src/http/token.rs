@@ -30,10 +30,8 @@ impl Token {
     /// It cannot be read, is not kept secret, or is no token; and what would correct it.
     pub(crate) fn read(path: &Path) -> Outcome<Token> {
         let refused = |why: String| Failure::usage(format!("cannot use the token in {}: {why}", path.display()));
-        let unreadable = |error: std::io::Error| {
-            refused(error.to_string())
-                .hint(format!("`(umask 077; head -c 32 /dev/urandom | base64 > {})` makes such a file", path.display()))
-        };
+        let makes = || format!("`crossdock keygen --token --output {}` makes such a file", path.display());
+        let unreadable = |error: std::io::Error| refused(error.to_string()).hint(makes());
         let mode = std::fs::metadata(path).map_err(unreadable)?.mode() & 0o7777;
         if mode & 0o007 != 0 {
             return Err(refused(format!("every user of this machine has access to the file (its mode is {mode:03o})"))
@@ -42,9 +40,9 @@ impl Token {
         let text = std::fs::read_to_string(path).map_err(unreadable)?;
         let token = text.trim();
         if token.len() < LEAST_CHARS || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(refused(format!("it is not {LEAST_CHARS} or more visible ASCII characters on one line")).hint(
-                format!("`(umask 077; head -c 32 /dev/urandom | base64 > {})` makes a new one", path.display()),
-            ));
+            return Err(
+                refused(format!("it is not {LEAST_CHARS} or more visible ASCII characters on one line")).hint(makes())
+            );
         }
         Ok(Token(token.to_owned()))
     }
@@ -117,7 +115,9 @@ mod tests {
         ] {
             assert!(read(text, mode).is_err_and(|said| said.contains(why)), "{text} {mode:o}");
         }
-        assert!(Token::read(&directory.path().join("none")).is_err_and(|failure| failure.text().contains("urandom")));
+        assert!(
+            Token::read(&directory.path().join("none")).is_err_and(|failure| failure.text().contains("keygen --token"))
+        );
     }
 
     #[test]

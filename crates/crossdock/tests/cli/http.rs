@@ -138,7 +138,7 @@ fn a_token_that_everybody_may_read_is_refused() {
     place.run(["serve", "--config", "crossdock.toml", "--listen", "127.0.0.1:0"]).with_code(2).saying(&said);
     let asked = ["handlers", "--http", "127.0.0.1:1", "--token-file", "token"];
     place.run(asked).with_code(2).saying(&said);
-    place.run(["handlers", "--http", "10.0.0.1:7441"]).with_code(2).saying(&["loopback"]);
+    place.run(["handlers", "--http", "10.0.0.1:7441"]).with_code(2).saying(&["https://HOST:PORT", "loopback"]);
 }
 
 #[test]

@@ -38,6 +38,7 @@ mod start;
 mod states;
 mod systemd;
 mod tables;
+mod tls;
 mod top;
 mod trace;
 mod transit;

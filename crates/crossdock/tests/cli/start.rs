@@ -53,7 +53,7 @@ fn help_and_the_manual_name_the_environment_and_the_exit_statuses() {
     let place = Sandbox::new();
     let help = place.run(["--help"]).with_code(0).stdout;
     let page = place.run(["man"]).with_code(0).stdout;
-    for name in ["ADDRESS", "SOCKET", "TRANSPORT", "CONFIG", "HTTP", "TOKEN_FILE"] {
+    for name in ["ADDRESS", "SOCKET", "TRANSPORT", "CONFIG", "HTTP", "TOKEN_FILE", "CA", "PIN"] {
         let name = format!("CROSSDOCK_{name}");
         assert!(help.contains(&name) && page.contains(&name), "{name}");
     }

@@ -122,7 +122,7 @@ fn sockets_that_go_with_nothing_are_refused_with_the_reason() {
         (&[udp, udp][..], &[][..], ["`udp`", "another of its kind", "ListenDatagram=IP:PORT"]),
         (&[&wrong], &[], ["`udp`", "its kind is that of `control`", "ListenDatagram=IP:PORT"]),
         (&[&datagram], &[], ["`udp`", "the daemon does not use sockets of its kind", "ListenSequentialPacket="]),
-        (&["http|ip-stream|0.0.0.0:0"], &[], ["0.0.0.0", "not a loopback address", "127.0.0.1 or [::1]"]),
+        (&["http|ip-stream|0.0.0.0:0"], &[], ["0.0.0.0", "has no certificate for TLS", "127.0.0.1"]),
         (&[&attach], &["--config", "off.toml"], ["unix:/", "enabled = false", "take one of them out"]),
         (&[udp], &["--listen", "127.0.0.1:9"], ["127.0.0.1:", "--listen 127.0.0.1:9", "take one of them out"]),
         (&[&stream], &["--socket", "other.sock"], ["control socket", "--socket other.sock", "take one of them out"]),

@@ -134,7 +134,20 @@ impl Access {
 
     #[cold]
     fn note(&self, action: Action<'_>, denial: &Denial) {
-        self.refusals.count(action);
+        self.refused(action.reason(), &denial.0);
+    }
+
+    /// Counts a request over HTTP whose token is none of the daemon's, from this address; it is an event too.
+    #[cold]
+    pub fn note_unknown_token(&self, address: &str) {
+        self.refused(
+            Action::UNKNOWN_TOKEN,
+            &format!("a request from {address} had a token that is none of the daemon's"),
+        );
+    }
+
+    fn refused(&self, reason: usize, text: &str) {
+        self.refusals.count(reason);
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         if reported.since.elapsed() >= WINDOW {
             (reported.since, reported.events) = (Instant::now(), 0);
@@ -148,7 +161,7 @@ impl Access {
         drop(reported);
         let more =
             if left_out > 0 { format!(" ({left_out} refusals before it are not listed)") } else { String::new() };
-        self.events.note("access_refused", About::default(), format!("{denial}{more}"));
+        self.events.note("access_refused", About::default(), format!("{text}{more}"));
     }
 
     /// The known streams that a caller may read.

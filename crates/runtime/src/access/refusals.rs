@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Refusals([AtomicU64; Action::REASONS.len()]);
 
 impl Refusals {
-    pub(super) fn count(&self, action: Action<'_>) {
-        if let Some(count) = self.0.get(action.reason()) {
+    pub(super) fn count(&self, reason: usize) {
+        if let Some(count) = self.0.get(reason) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }

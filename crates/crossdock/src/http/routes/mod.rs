@@ -41,7 +41,7 @@ static CHANGES: Semaphore = Semaphore::const_new(MOST_CHANGES);
     info(
         title = "Crossdock",
         description = "The daemon's lists, and what is deployed on it. It is served on a Unix socket and, if configured, on \
-                       loopback TCP, where any request but GET takes a token. Every error is answered with an \
+                       TCP, where any request but GET, and any from another machine, takes a token. Every error is answered with an \
                        `ErrorBody` and a fitting status."
     ),
     modifiers(&Tokens),
@@ -64,7 +64,7 @@ struct Tokens;
 impl Modify for Tokens {
     fn modify(&self, document: &mut OpenApi) {
         let description = "The content of `token_file` under [control] or [[access]] of the daemon's configuration. It is needed \
-                           over TCP for any request but GET, and, where there are access rules, for what they do not leave to \
+                           over TCP for any request but GET, for any from another machine, and, where there are access rules, for what they do not leave to \
                            everybody; never on the Unix socket.";
         let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(description)).build();
         document.components.get_or_insert_default().add_security_scheme(TOKEN, SecurityScheme::Http(scheme));
