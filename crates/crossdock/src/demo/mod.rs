@@ -6,6 +6,7 @@
 //! the library and its wire, as any client would; the last one reads the state of a stream that a handler makes. The rows of each subscriber are then compared with [`jobs`]' plain pass.
 
 mod checksum;
+mod columns;
 pub(crate) mod data;
 mod jobs;
 mod made_up;
