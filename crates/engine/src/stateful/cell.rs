@@ -97,6 +97,15 @@ impl Cell {
         &raw[..8]
     }
 
+    /// The length of [such bytes](Cell::raw), unless it is the value's own.
+    pub(super) fn raw_bytes(self) -> Option<usize> {
+        match self {
+            Cell::Text | Cell::Bytes => None,
+            Cell::Decimal { .. } => Some(16),
+            _ => Some(8),
+        }
+    }
+
     /// The value of [such bytes](Cell::raw).
     pub(super) fn of_raw(self, raw: &[u8]) -> Value<'_> {
         match self {

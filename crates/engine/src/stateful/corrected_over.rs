@@ -14,6 +14,7 @@ use super::frames::FrameColumns;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys};
 use super::moment::{Change, Emit, Lost, refused};
 use super::over::columns_of;
+use crate::saved::{SavedBytes, counted, put_bytes, put_flag};
 
 /// The bytes of a row's place in its list.
 const PLACE_BYTES: usize = size_of::<Block>();
@@ -295,6 +296,53 @@ impl CorrectedOver {
             set.map_err(|error| refused(&error))?;
         }
         made.finish().map_err(|_| EvalError::RecordTooLong)
+    }
+
+    /// Writes the rows of each partition, in the order in which the partitions were used.
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        for list in self.keys.in_order_of_use().filter_map(|number| self.lists.get(number as usize)) {
+            put_flag(out, true);
+            out.extend_from_slice(&(list.rows as u64).to_le_bytes());
+            (0..list.rows).for_each(|at| put_bytes(out, list.row(at, &self.arena)));
+        }
+        put_flag(out, false);
+    }
+
+    /// Takes the rows that were written, before the first one.
+    ///
+    /// # Errors
+    /// They were not written by such calls. These are of no use then.
+    pub(super) fn restore(&mut self, from: &mut SavedBytes<'_>) -> Result<(), &'static str> {
+        while from.flag()? {
+            let rows = counted(from.u64()?)? as usize;
+            if rows == 0 || rows > 2 * self.reach + 1 {
+                return Err("a partition has more rows than are kept, or none");
+            }
+            let mut list = RowList::default();
+            for at in 0..rows {
+                let row = from.row(&self.input)?;
+                if at == 0 {
+                    self.read_key(row);
+                } else {
+                    let first = std::mem::take(&mut self.key);
+                    self.read_key(row);
+                    if first != self.key {
+                        return Err("rows of two partitions are in one");
+                    }
+                }
+                list.push(row, &mut self.arena);
+            }
+            let (number, is_new) = self.keys.enter(&self.key, &mut self.arena);
+            if !is_new {
+                return Err("a partition is there twice");
+            }
+            self.keys.used(number, true);
+            if self.lists.len() <= number as usize {
+                self.lists.resize(number as usize + 1, RowList::default());
+            }
+            self.lists[number as usize] = list;
+        }
+        Ok(())
     }
 
     /// Forgets the key that had no row for the longest; its rows stay as they left. Returns whether there was one.

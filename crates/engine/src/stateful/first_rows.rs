@@ -6,8 +6,9 @@
 use crossdock_format::{Format, Record};
 use crossdock_query::{EvalError, FirstRows as Plan, RowTime};
 
-use super::moment::{Budget, Emit, Lost, Moment};
+use super::moment::{Budget, Change, Emit, Lost, Moment};
 use super::ranked::Ranked;
+use crate::saved::{SavedBytes, put_bytes, put_flag, put_i64};
 use crate::snapshot::append_ordered;
 
 /// The first rows of a window.
@@ -44,18 +45,47 @@ impl FirstRows {
             self.give(emit);
         }
         self.end = moment.time;
+        if !self.put(row) {
+            emit(Err(EvalError::RecordTooLong));
+        }
+        while self.ranked.len() > self.plan.limit as usize {
+            self.ranked.remove_last();
+        }
+    }
+
+    /// Puts a row in; whether there is room for it.
+    fn put(&mut self, row: &[u8]) -> bool {
         let record = Record::assume_checked(&self.input, row);
         self.key.clear();
         for (column, direction) in &self.plan.order {
             append_ordered(&record.get(*column), *direction, &mut self.key);
         }
-        let limit = self.plan.limit as usize;
-        if self.ranked.insert(&self.key, row, limit).is_none() {
-            emit(Err(EvalError::RecordTooLong));
+        self.ranked.insert(&self.key, row, self.plan.limit as usize).is_some()
+    }
+
+    /// Writes the rows of the window.
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        put_i64(out, self.end);
+        for row in (0..self.ranked.len()).filter_map(|rank| self.ranked.at(rank)) {
+            put_flag(out, true);
+            put_bytes(out, row);
         }
-        while self.ranked.len() > limit {
-            self.ranked.remove_last();
+        put_flag(out, false);
+    }
+
+    /// Takes the rows that were written, before its first one.
+    ///
+    /// # Errors
+    /// They were not written by such rows. These are of no use then.
+    pub(super) fn restore(&mut self, from: &mut SavedBytes<'_>) -> Result<(), &'static str> {
+        self.end = from.i64()?;
+        while from.flag()? {
+            let row = from.row(&self.input)?;
+            if self.ranked.len() == self.plan.limit as usize || !self.put(row) {
+                return Err("a window has more first rows than leave");
+            }
         }
+        Ok(())
     }
 
     /// Lets the rows of a window leave that is closed. They are few, so this is done at once.
@@ -68,7 +98,7 @@ impl FirstRows {
     }
 
     fn give(&mut self, emit: Emit<'_>) {
-        (0..self.ranked.len()).filter_map(|rank| self.ranked.at(rank)).for_each(|row| emit(Ok(row)));
+        (0..self.ranked.len()).filter_map(|rank| self.ranked.at(rank)).for_each(|row| emit(Ok(Change::row(row))));
         while self.ranked.len() > 0 {
             self.ranked.remove_last();
         }

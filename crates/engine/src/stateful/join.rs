@@ -12,7 +12,7 @@ use super::moment::{Budget, Change, Emit, Lost, Moment};
 use super::pair::Pairs;
 use super::rows::{Kept, List, ROW_BYTES, Rows};
 use super::time_queue::TimeQueue;
-use crate::saved::{SavedBytes, put_bytes, put_flag, put_i64};
+use crate::saved::{SavedBytes, counted, put_bytes, put_flag, put_i64};
 
 /// No row has a later time: the mark of a stream that has ended is behind it.
 const LAST: i64 = i64::MAX - 1;
@@ -272,6 +272,9 @@ impl Join {
         while from.flag()? {
             let (side, is_matched) = (usize::from(from.flag()?), from.flag()?);
             let (time, bytes) = (from.i64()?, from.row(&self.formats[side])?);
+            if !self.is_bounded {
+                self.arrived = self.arrived.max(counted(time as u64)? as i64);
+            }
             if self.columns[side].read(&Record::assume_checked(&self.formats[side], bytes), &mut key) {
                 return Err("a row of a join has no key");
             }

@@ -4,6 +4,7 @@ use crossdock_format::{Format, Value};
 
 use super::keys::KeyColumns;
 use super::ranked::Ranked;
+use crate::saved::{SavedBytes, counted, put_bytes, put_flag};
 
 /// The values of one aggregate of one group: the group by a number of its own, and the number of the aggregate.
 pub(super) type Owner = (u32, u16);
@@ -82,6 +83,45 @@ impl Multiset {
             self.key.extend_from_slice(key);
             self.ranked.remove(&self.key, &mut self.count, 1);
         }
+    }
+
+    /// Writes the values of an owner.
+    pub(super) fn save(&self, owner: Owner, out: &mut Vec<u8>) {
+        let prefix = prefix(owner, 0);
+        let mut from = prefix.to_vec();
+        while let Some((key, count)) = self.ranked.entry_from(&from).filter(|(key, _)| key.starts_with(&prefix)) {
+            put_flag(out, true);
+            put_bytes(out, key.get(OWNER_BYTES..).unwrap_or_default());
+            out.extend_from_slice(count);
+            from.clear();
+            from.extend_from_slice(key);
+            // The next key is not less than this.
+            from.push(0);
+        }
+        put_flag(out, false);
+    }
+
+    /// Adds the values that were written to an owner without any; whether there are some.
+    ///
+    /// # Errors
+    /// They are none of its column's, or one is there twice.
+    pub(super) fn restore(&mut self, owner: Owner, from: &mut SavedBytes<'_>) -> Result<bool, &'static str> {
+        let mut any = false;
+        while from.flag()? {
+            let (value, count) = (from.bytes()?, counted(from.u64()?)?);
+            self.key.clear();
+            self.key.extend_from_slice(&prefix(owner, 0));
+            if let Some(Some(columns)) = self.columns.get(usize::from(owner.1)) {
+                columns.append_single(&columns.single(value), &mut self.key);
+            }
+            let is_same = self.key.get(OWNER_BYTES..) == Some(value);
+            if count == 0 || !is_same || self.ranked.row_mut(&self.key).is_some() {
+                return Err("a value of a group is none of its column's");
+            }
+            self.ranked.insert(&self.key, &count.to_le_bytes(), 1).ok_or("a value of a group has no room")?;
+            any = true;
+        }
+        Ok(any)
     }
 
     fn set_key(&mut self, owner: Owner, value: &Value<'_>) {

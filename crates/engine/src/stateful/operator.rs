@@ -161,6 +161,8 @@ impl Operator {
             Operator::Union | Operator::Lookup(_) => {}
             Operator::Windows(windows) => windows.save(out),
             Operator::Over(over) => over.save(out),
+            Operator::CorrectedOver(over) => over.save(out),
+            Operator::First(first) => first.save(out),
             Operator::Join(join) => join.save(out),
             Operator::Asof(asof) => asof.save(out),
             Operator::Latest(latest) => latest.save(out),
@@ -176,6 +178,8 @@ impl Operator {
             Operator::Union | Operator::Lookup(_) => Ok(()),
             Operator::Windows(windows) => windows.restore(from),
             Operator::Over(over) => over.restore(from),
+            Operator::CorrectedOver(over) => over.restore(from),
+            Operator::First(first) => first.restore(from),
             Operator::Join(join) => join.restore(from),
             Operator::Asof(asof) => asof.restore(from),
             Operator::Latest(latest) => latest.restore(from),

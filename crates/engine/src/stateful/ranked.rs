@@ -82,8 +82,13 @@ impl Ranked {
 
     /// The first key that is not less than this one.
     pub(crate) fn first_from(&self, key: &[u8]) -> Option<&[u8]> {
+        self.entry_from(key).map(|(key, _)| key)
+    }
+
+    /// The same with its row.
+    pub(crate) fn entry_from(&self, key: &[u8]) -> Option<(&[u8], &[u8])> {
         let (piece, Ok(place) | Err(place)) = self.find(key);
-        self.pieces.get(piece)?.get(place).map(|block| self.key(*block))
+        self.pieces.get(piece)?.get(place).map(|block| (self.key(*block), self.row(*block)))
     }
 
     /// The last key that is less than this one.

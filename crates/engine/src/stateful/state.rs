@@ -277,11 +277,8 @@ impl State {
             }
             stage.operator.restore(from)?;
         }
-        from.end()?;
-        if self.used() > self.max_bytes {
-            self.shed();
-        }
-        Ok(())
+        // If it is too much, the oldest goes with the first row that comes.
+        from.end()
     }
 
     /// Takes a row that a reader made.

@@ -174,17 +174,20 @@ impl Texts {
         put_bytes(out, arena.get(Block::from_bytes(load(group, at + 16))));
     }
 
-    /// Takes those that were written, of this number, into an empty group.
+    /// Takes those that were written, of this number and perhaps each of the same length, into an empty group.
     pub(super) fn restore(
         group: &mut [u8],
         at: usize,
         arena: &mut Arena,
-        texts: u64,
+        (texts, length): (u64, Option<usize>),
         from: &mut SavedBytes<'_>,
     ) -> Result<(), &'static str> {
         let (all, separator) = (from.bytes()?, from.bytes()?);
         let (mut found, mut bytes) = (0, 0);
         parts(all).for_each(|(_, text)| (found, bytes) = (found + 1, bytes + HEAD_BYTES + text.len()));
+        if length.is_some_and(|length| parts(all).any(|(_, text)| text.len() != length)) {
+            return Err("a value has another length");
+        }
         if found != texts || bytes != all.len() {
             return Err("texts do not fit their number");
         }

@@ -6,6 +6,8 @@ use crossdock_format::{Format, Record, Value};
 use crossdock_query::{Aggregate, EvalError};
 
 use super::super::multiset::Multiset;
+use crate::saved::{SavedBytes, put_flag};
+
 use super::{AccumulatorKind, Slot, Slots, Stores, compare_exactly, count, float, load, plain, store};
 
 impl Slots {
@@ -117,7 +119,7 @@ impl AccumulatorKind {
 }
 
 impl Slot {
-    fn keeps_values(&self) -> bool {
+    pub(super) fn keeps_values(&self) -> bool {
         self.distinct.is_some() || matches!(self.kind, AccumulatorKind::Ordered { .. })
     }
 
@@ -132,6 +134,31 @@ impl Slot {
 
     fn owner(&self, group: &[u8]) -> Option<u32> {
         u32::try_from(count(group, self.owner_at()).checked_sub(1)?).ok()
+    }
+
+    /// Writes the values that are kept.
+    pub(super) fn save_values(&self, number: usize, group: &[u8], values: &Multiset, out: &mut Vec<u8>) {
+        match self.owner(group) {
+            Some(owner) => values.save((owner, number as u16), out),
+            None => put_flag(out, false),
+        }
+    }
+
+    /// Takes those that were written into the empty group of an owner.
+    ///
+    /// # Errors
+    /// They are none of its column's.
+    pub(super) fn restore_values(
+        &self,
+        (number, owner): (usize, u32),
+        group: &mut [u8],
+        values: &mut Multiset,
+        from: &mut SavedBytes<'_>,
+    ) -> Result<(), &'static str> {
+        if values.restore((owner, number as u16), from)? {
+            self.set_owner(group, owner);
+        }
+        Ok(())
     }
 
     /// Lets go of the values that are kept.

@@ -10,8 +10,10 @@ use crate::stateful::texts::Texts;
 impl Slots {
     /// Writes a group.
     pub(in crate::stateful) fn save(&self, group: &[u8], stores: &Stores, out: &mut Vec<u8>) {
-        for slot in &self.slots {
-            if slot.distinct.is_some() {
+        for (number, slot) in self.slots.iter().enumerate() {
+            if self.corrects && slot.keeps_values() {
+                slot.save_values(number, group, &stores.values, out);
+            } else if slot.distinct.is_some() {
                 stores.distinct.save(group, slot.at - 8, out);
             }
             out.extend_from_slice(&count(group, slot.at).to_le_bytes());
@@ -31,15 +33,17 @@ impl Slots {
         from: &mut SavedBytes<'_>,
     ) -> Result<(), &'static str> {
         for (number, slot) in self.slots.iter().enumerate() {
-            if slot.distinct.is_some() {
+            if self.corrects && slot.keeps_values() {
+                slot.restore_values((number, owner), group, &mut stores.values, from)?;
+            } else if slot.distinct.is_some() {
                 stores.distinct.restore((group, slot.at - 8), (number, owner), from)?;
             }
             let word = from.u64()?;
             let rows = counted(word & !SPECIAL)?;
             store(group, slot.at, word.to_le_bytes());
             // Texts that were too long together have gone.
-            let texts = if word & SPECIAL == 0 { rows } else { 0 };
-            slot.kind.restore(group, slot.at + 8, (&mut stores.arena, texts), from)?;
+            let rows = if word & SPECIAL == 0 { rows } else { 0 };
+            slot.kind.restore(group, slot.at + 8, (&mut stores.arena, rows), from)?;
         }
         Ok(())
     }
@@ -48,7 +52,10 @@ impl Slots {
 impl AccumulatorKind {
     fn save(self, group: &[u8], at: usize, arena: &Arena, out: &mut Vec<u8>) {
         match self {
-            AccumulatorKind::Count => {}
+            // The values that are kept in order are written before.
+            AccumulatorKind::Count | AccumulatorKind::Ordered { .. } => {}
+            AccumulatorKind::FloatBag { .. } => out.extend_from_slice(&load::<40>(group, at)),
+            AccumulatorKind::MomentBag { .. } => out.extend_from_slice(&load::<24>(group, at)),
             AccumulatorKind::Whole { .. } => out.extend_from_slice(&load::<24>(group, at)),
             AccumulatorKind::Float { .. } | AccumulatorKind::Moments { .. } => {
                 out.extend_from_slice(&load::<16>(group, at));
@@ -66,7 +73,7 @@ impl AccumulatorKind {
             }
             AccumulatorKind::Registers => Registers::save(group, at, arena, out),
             AccumulatorKind::Quantile(_) => Quantiles::save(group, at, arena, out),
-            AccumulatorKind::Texts => Texts::save(group, at, arena, out),
+            AccumulatorKind::Texts | AccumulatorKind::Values { .. } => Texts::save(group, at, arena, out),
         }
     }
 
@@ -74,11 +81,25 @@ impl AccumulatorKind {
         self,
         group: &mut [u8],
         at: usize,
-        (arena, texts): (&mut Arena, u64),
+        (arena, rows): (&mut Arena, u64),
         from: &mut SavedBytes<'_>,
     ) -> Result<(), &'static str> {
         match self {
-            AccumulatorKind::Count => {}
+            AccumulatorKind::Count | AccumulatorKind::Ordered { .. } => {}
+            AccumulatorKind::FloatBag { .. } => {
+                copy(group, at, 16, from)?;
+                for count in 0..3 {
+                    store(group, at + 16 + 8 * count, counted(from.u64()?)?.to_le_bytes());
+                }
+            }
+            AccumulatorKind::MomentBag { .. } => {
+                copy(group, at, 16, from)?;
+                let specials = from.u64()?;
+                if specials > rows {
+                    return Err("more values are not finite than there are");
+                }
+                store(group, at + 16, specials.to_le_bytes());
+            }
             AccumulatorKind::Whole { .. } => {
                 copy(group, at, 16, from)?;
                 let turns = from.i64()?;
@@ -99,7 +120,8 @@ impl AccumulatorKind {
             }
             AccumulatorKind::Registers => Registers::restore(group, at, arena, from)?,
             AccumulatorKind::Quantile(_) => Quantiles::restore(group, at, arena, from)?,
-            AccumulatorKind::Texts => Texts::restore(group, at, arena, texts, from)?,
+            AccumulatorKind::Texts => Texts::restore(group, at, arena, (rows, None), from)?,
+            AccumulatorKind::Values { cell } => Texts::restore(group, at, arena, (rows, cell.raw_bytes()), from)?,
         }
         Ok(())
     }

@@ -108,7 +108,12 @@ impl Windows {
         let at = match self.window {
             Span::Running if is_new && start == 0 => {
                 self.keys.used(number, true);
-                self.part(number, 0)
+                let at = self.part(number, 0);
+                if let Some(part) = self.parts.get_mut(at as usize).filter(|_| self.corrects) {
+                    // How many rows it has.
+                    part.last = counted(last as u64)? as i64;
+                }
+                at
             }
             Span::Fixed { .. } if start <= LATEST && self.start_of(start, i64::MIN) == Some(start) => {
                 let (_, at) = self.around(number, start);

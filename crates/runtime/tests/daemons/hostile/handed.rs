@@ -42,8 +42,14 @@ fn packets_in(context: &ContextHandle) -> BTreeMap<String, u64> {
 
 /// Announces a stream under a number of the session's own.
 fn announce(raw: &mut Raw, stream: u32, name: &str, format: &Format) {
-    let request =
-        Request::Announce { id: stream, stream, name: name.into(), format: format.describe(), publication: None };
+    let request = Request::Announce {
+        id: stream,
+        stream,
+        name: name.into(),
+        format: format.describe(),
+        publication: None,
+        key: Vec::new(),
+    };
     let reply = raw.ask(request);
     assert!(matches!(reply, Reply::Announced { id, .. } if id == stream), "{reply:?}");
 }
