@@ -4,6 +4,7 @@ use std::hint::black_box;
 
 use crossdock_format::Record;
 
+use super::super::arena::Block;
 use super::super::moment::{Change, Emit};
 use super::{Join, LAST, List};
 
@@ -50,7 +51,7 @@ impl Join {
             lists.map(|list| self.rows.get(list.newest).map(|row| row.block))
         };
         let known = || self.gathered.known();
-        let mut sum: usize = known().flat_map(newest).flatten().map(|block| block.len()).sum();
+        let mut sum: usize = known().flat_map(newest).flatten().map(Block::len).sum();
         for block in known().flat_map(newest).flatten() {
             sum += usize::from(self.arena.get(block).first().copied().unwrap_or(0));
         }
