@@ -41,7 +41,7 @@ pub(super) const QUERIES: [Query; 10] = [
         keys: 0,
         until,
     },
-    // Who sells in certain states, and in one category.
+    // Persons of certain states who sell in one category.
     Query {
         case: "nexmark_q3",
         data: nexmark::events,

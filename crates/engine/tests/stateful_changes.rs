@@ -146,7 +146,7 @@ fn a_row_that_leaves_a_frame_is_one_less() {
 }
 
 #[test]
-fn what_cannot_be_corrected_is_refused_in_words() {
+fn aggregates_that_cannot_be_corrected_are_refused_in_words() {
     let inner = "SELECT k, count(*) AS n, max(t) AS t FROM s GROUP BY k";
     let streams = [("s", "k string\nt string\nts timestamp\n")];
     for (name, call) in [
@@ -194,7 +194,7 @@ fn rows() -> impl Strategy<Value = Vec<Row>> {
     prop::collection::vec(prop_oneof![1 => auction, 4 => bid], 1..120)
 }
 
-/// What all rows together give, by seller: the values of `by_seller`.
+/// The result of all rows together, by seller: the values of `by_seller`.
 fn by_hand(rows: &[Row]) -> BTreeMap<String, String> {
     let mut winning: BTreeMap<(i64, u8), Option<i64>> = BTreeMap::new();
     for row in rows {

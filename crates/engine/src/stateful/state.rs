@@ -100,7 +100,7 @@ pub(super) struct Flow<'a> {
 }
 
 impl Flow<'_> {
-    /// What was made; an error is counted.
+    /// The row that was made; an error is counted.
     #[inline]
     fn counted<T>(&mut self, made: Result<Option<T>, EvalError>) -> Option<T> {
         made.unwrap_or_else(|error| {
@@ -423,7 +423,7 @@ impl<'w> Walk<'w> {
         }
         let Some((stage, then, mut behind)) = self.at(port.stage) else { return };
         if change.after.is_none() && stage.inputs.get(port.input).is_some_and(|input| input.time.is_some()) {
-            // What goes by time takes no row back.
+            // A step that goes by time keeps a row that is withdrawn.
             return;
         }
         let Some(time) = stage.time_of(port.input, row, now) else {

@@ -58,7 +58,7 @@ const HAVINGS: &[&str] = &["count(*) < 3", "count(*) > 1", "min(v) IS NOT NULL",
 
 const WHERES: &[&str] = &["n > 1", "n % 2 = 1", "m IS NOT NULL", "k0 IS NOT NULL AND n < 4"];
 
-/// What is done with the groups.
+/// The query around the groups.
 #[derive(Clone, Debug)]
 enum Above {
     /// Nothing: their own changes.

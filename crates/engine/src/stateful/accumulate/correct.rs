@@ -80,7 +80,7 @@ impl Slots {
         }
         self.retract(number, group, &[value, None]);
         if count(group, slot.at) == 0 && matches!(slot.kind, AccumulatorKind::FloatBag { .. }) {
-            // What rounding has left goes with the last value.
+            // The rest that rounding has left goes with the last value.
             group.iter_mut().skip(at).take(40).for_each(|byte| *byte = 0);
         }
     }

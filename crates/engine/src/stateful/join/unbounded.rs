@@ -20,7 +20,7 @@ impl Join {
         let side = usize::from(side != 0);
         if let Some(row) = before {
             self.settle(emit);
-            self.take_back(side, row, emit);
+            self.withdraw(side, row, emit);
         }
         let Some(row) = after else { return };
         let mut key = std::mem::take(&mut self.key);
@@ -74,7 +74,7 @@ impl Join {
     }
 
     /// Lets a row of a side go, and its pairs. It may have been forgotten.
-    fn take_back(&mut self, side: usize, row: &[u8], emit: Emit<'_>) {
+    fn withdraw(&mut self, side: usize, row: &[u8], emit: Emit<'_>) {
         let mut key = std::mem::take(&mut self.key);
         let has_null = self.columns[side].read(&Record::assume_checked(&self.formats[side], row), &mut key);
         let found = if has_null { None } else { self.keys.find(&key, &self.arena) };
