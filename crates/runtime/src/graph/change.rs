@@ -400,6 +400,8 @@ impl Graph {
     fn add(&mut self, mut node: Box<Node>) {
         // It may have been listed at another context.
         node.due.listed_ns = u64::MAX;
+        // It may come with a state.
+        node.note_state();
         let id = node.id;
         self.here.retain(|here| *here != id);
         self.here.push(id);
@@ -650,6 +652,7 @@ impl Graph {
                 if let Some(new) = instance.take() {
                     *instance = node.put_instance(new);
                 }
+                node.note_state();
                 self.settle_node(id);
             }
             Op::Parameters { node, values, refused } => {

@@ -81,7 +81,8 @@ fn a_daemon_that_was_stopped_goes_on_where_it_was() {
         let (context, addr) = start_in(directory.path(), 0);
         change(&context, ChangeRequest::Deploy(sql("kept", query)));
         let mut publisher = publisher_of(&addr, "A", &timed(), Transport::Udp);
-        let mut subscriber = Subscriber::builder(&addr).sql("SELECT * FROM kept").connect().unwrap();
+        let subscribe = Subscriber::builder(&addr).sql("SELECT * FROM kept").wait_for_stream(PATIENCE);
+        let mut subscriber = subscribe.connect().unwrap();
         publish_timed(&mut publisher, 0..100);
         publisher.flush().unwrap();
         until(&context, "kept", |info| info.taken >= 100 && info.checkpoints == 0);
