@@ -110,7 +110,7 @@ pub trait Handler: Send {
         Err(state)
     }
 
-    /// Appends its state to `out`, as bytes of which a handler with state of the same kind can make it again, once they are
+    /// Appends its state to `out`, as bytes from which a handler with state of the same kind can make it again, once they are
     /// [sealed](crate::seal_state); whether it has a state that can be written so. It takes about as long as copying the bytes of the state.
     fn save(&self, out: &mut Vec<u8>) -> bool {
         let _ = out;

@@ -70,13 +70,13 @@ pub fn seal_state(saved: &mut [u8]) {
     set(saved, CHECKSUM_AT, &checksum.to_le_bytes());
 }
 
-/// Writes bytes from a place on. What is too short for a head is left alone: it is no state.
+/// Writes bytes from a place on. Bytes that are too short for a head are left alone: they are no state.
 fn set(saved: &mut [u8], at: usize, bytes: &[u8]) {
     let place = saved.get_mut(at..at + bytes.len());
     place.into_iter().for_each(|place| place.copy_from_slice(bytes));
 }
 
-/// What follows the head of a saved state of this kind.
+/// The bytes behind the head of a saved state of this kind.
 ///
 /// # Errors
 /// It is none, or that of another kind.

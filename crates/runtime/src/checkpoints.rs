@@ -26,7 +26,7 @@ const ENDING: &str = ".state";
 const NEW_ENDING: &str = ".new";
 /// The files of the counts, which are written in turn, so that one of them is whole.
 const COUNTS: [&str; 2] = ["counts.0", "counts.1"];
-/// What a checkpoint begins with; the last byte is the version of its head.
+/// The first bytes of a checkpoint; the last byte is the version of its head.
 const MAGIC: [u8; 8] = *b"cdcheck\x01";
 /// The part of a handler's name that the name of its file has.
 const MOST_NAME_BYTES: usize = 70;
@@ -68,7 +68,7 @@ fn path_of(directory: &Path, handler: &str) -> PathBuf {
     directory.join(format!("{name}-{:08x}{ENDING}", crc32fast::hash(handler.as_bytes())))
 }
 
-/// What stands before a state: a checksum of what follows it, the handler's name, the records and the time.
+/// The head of a state: a checksum of what follows it, the handler's name, the records and the time.
 fn head(handler: &str, records: u64, at_ms: u64) -> Vec<u8> {
     let mut rest = Vec::with_capacity(handler.len() + 20);
     rest.extend_from_slice(&(handler.len() as u32).to_le_bytes());
@@ -126,7 +126,7 @@ pub(crate) fn remove_others<'a>(directory: &Path, handlers: impl Iterator<Item =
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
         let ends = |ending: &str| path.to_str().is_some_and(|name| name.ends_with(ending));
         if ends(NEW_ENDING) || (ends(ENDING) && !kept.contains(&path)) {
-            // What cannot be removed is looked at again at the next start.
+            // A file that cannot be removed is looked at again at the next start.
             let _ = std::fs::remove_file(&path);
         }
     }
@@ -138,7 +138,7 @@ enum Work {
     Remove { handler: String },
 }
 
-/// What became of a checkpoint.
+/// The outcome of a checkpoint.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) handler: String,
@@ -185,7 +185,7 @@ impl CheckpointWriter {
         let _ = self.works.as_ref().map(|works| works.send(work));
     }
 
-    /// What became of those that were given.
+    /// The outcomes of those that were given.
     pub(crate) fn written(&self) -> impl Iterator<Item = Written> {
         self.written.try_iter()
     }

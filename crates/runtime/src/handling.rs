@@ -85,7 +85,7 @@ impl Context {
         }
     }
 
-    /// What was counted here of a stream.
+    /// The counts here of a stream.
     pub(crate) fn counted(&self, name: &str) -> Option<Counted> {
         let key = self.streams.find(name)?;
         self.streams.get(key).map(|stream| stream.counted(self.net.now_ns()))

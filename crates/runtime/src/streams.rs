@@ -47,7 +47,7 @@ pub(crate) struct StreamFacts {
 }
 
 impl StreamFacts {
-    /// What the catalog knows.
+    /// The catalog's facts.
     pub(crate) fn new(entry: &StreamEntry) -> StreamFacts {
         StreamFacts {
             number: entry.number(),
@@ -90,7 +90,7 @@ impl StreamFacts {
     }
 }
 
-/// What an I/O context has counted of a stream: of what its sessions publish, and at the home context of what handlers make.
+/// An I/O context's counts of a stream: of records that its sessions publish, and at the home context of those that handlers make.
 #[derive(Debug)]
 pub(crate) struct Counted {
     at: ContextIndex,
@@ -488,7 +488,7 @@ impl Stream {
         (self.records_in as f64 / self.batches_in.max(1) as f64).max(1.0)
     }
 
-    /// What was counted of it here.
+    /// The counts of it here.
     pub(crate) fn counted(&self, now_ns: u64) -> Counted {
         Counted {
             at: self.at,

@@ -1,6 +1,6 @@
 //! Saved states from anywhere: refused, or states that go on over records without harm, and that are saved again as states.
 //!
-//! An input's first byte says of which query the state is; the rest is what follows its head, which is right.
+//! An input's first byte names the query that the state is of; the rest is what follows its head, which is right.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -100,7 +100,7 @@ pub fn fuzz(input: &[u8]) {
     }
     handler.end_stream();
     handler.advance(1 << 41, &mut out);
-    // What leaves are records.
+    // The rows that leave are records.
     let format = PROGRAMS[usize::from(*choice) % QUERIES.len()].1.output();
     out.iter().for_each(|row| assert!(format.check_records(row, |_, _| {}).is_ok()));
 }

@@ -36,7 +36,7 @@ pub(crate) struct TlsFiles {
     in_force: Mutex<InForce>,
 }
 
-/// What was read last.
+/// The files as they were read last.
 #[derive(Debug)]
 struct InForce {
     config: Arc<ServerConfig>,
@@ -218,7 +218,7 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-/// What a command trusts: the one certificate of a pin, or those that the authorities in a file have signed.
+/// The certificates that a command trusts: the one certificate of a pin, or those that the authorities in a file have signed.
 ///
 /// # Errors
 /// Neither is named, or the file has no certificates.

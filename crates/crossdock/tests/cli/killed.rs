@@ -167,7 +167,7 @@ fn a_daemon_that_is_killed_under_traffic_has_the_state_of_a_checkpoint() {
         };
         // At least the state with which the daemon before began.
         assert!(found >= known && found + missing <= given.load(Ordering::Acquire), "{known} {found} {missing}");
-        // What is missing stays missing.
+        // A record that is missing stays missing.
         known = found;
         given.store(found + 1, Ordering::Release);
     }

@@ -469,7 +469,7 @@ impl Slot {
         let (before, mut special) = (word & !SPECIAL, word & SPECIAL);
         let arena = &mut stores.arena;
         match self.kind {
-            AccumulatorKind::Count => {}
+            AccumulatorKind::Count | AccumulatorKind::Ordered { .. } => {}
             AccumulatorKind::Whole { .. } => return self.add_whole(group, (whole(value), 0), 1),
             AccumulatorKind::Float { .. } => {
                 return self.add_float(group, number(value), 0.0, u64::from(!number(value).is_finite()) * SPECIAL + 1);
@@ -505,10 +505,8 @@ impl Slot {
                     cell.set(group, at + 8 + by.size(), arena, value);
                 }
             }
-            AccumulatorKind::Truth { .. } => {
-                let trues = count(group, at) + u64::from(*value == Value::Bool(true));
-                store(group, at, trues.to_le_bytes());
-            }
+            AccumulatorKind::Truth { .. } if *value != Value::Bool(true) => {}
+            AccumulatorKind::Truth { .. } => store(group, at, (count(group, at) + 1).to_le_bytes()),
             AccumulatorKind::Registers => Registers::add(group, at, arena, value),
             AccumulatorKind::Quantile(_) => Quantiles::add(group, at, arena, number(value), 1),
             AccumulatorKind::Texts | AccumulatorKind::Values { .. } => {
@@ -522,7 +520,6 @@ impl Slot {
                     special = SPECIAL;
                 }
             }
-            AccumulatorKind::Ordered { .. } => {}
             AccumulatorKind::FloatBag { .. } => return self.put_into_bag(group, number(value)),
             AccumulatorKind::MomentBag { .. } => return self.put_into_moments(group, number(value)),
         }

@@ -141,7 +141,7 @@ pub(crate) struct Binder<'a> {
     windows: &'a [NamedWindow],
     /// Columns that were named, and where.
     seen: Vec<(usize, Option<Position>)>,
-    /// What USING makes of the columns, where there are joins.
+    /// The columns as USING makes them, where there are joins.
     using: Option<&'a UsingColumns>,
 }
 

@@ -85,7 +85,7 @@ impl UsingColumns {
 }
 
 impl<'a> Binder<'a> {
-    /// The same binder, for columns some of which USING has made one.
+    /// The same binder, for columns where USING has made one of two.
     pub(crate) fn with_using(self, using: &'a UsingColumns) -> Binder<'a> {
         Binder { using: Some(using), ..self }
     }

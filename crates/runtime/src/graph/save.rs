@@ -1,4 +1,4 @@
-//! The state of a node as bytes, which its context copies between two batches. What becomes of them is no concern of a core.
+//! The state of a node as bytes, which its context copies between two batches. Their way to the disk is no concern of a core.
 
 use crate::graph::node::Node;
 use crossdock_engine::Handler;
@@ -16,7 +16,7 @@ pub(crate) struct SaveState {
     pub(crate) saved: Saved,
 }
 
-/// What came of it.
+/// The outcome of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Saved {
     /// Its handler has none that can be written, or not now.

@@ -1,7 +1,8 @@
-//! What is known of the checkpoints of deployed handlers' states, and the states with which handlers begin.
+//! Facts of the checkpoints of deployed handlers' states, and the states with which handlers begin.
 
 use crate::checkpoints::{Checkpoint, CheckpointWriter, RecordCounts, Written, open_directory, read, remove_others};
 use crate::config::MorphConfig;
+use crate::graph::gauges::Gauge;
 use crate::graph::node::Instance;
 use crate::graph::save::{SaveState, Saved};
 use crate::info::HandlerInfo;
@@ -65,7 +66,7 @@ enum Begin {
     Refused(String),
 }
 
-/// What is shown of them.
+/// The facts of them that are shown.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shown {
     written: u64,
@@ -184,7 +185,7 @@ impl Checkpoints {
         all.filter(|of| of.order == Some(order)).for_each(|of| of.order = None);
     }
 
-    /// What is shown of a handler's checkpoints.
+    /// The facts of a handler's checkpoints that are shown.
     pub(super) fn show(&self, name: &str, info: &mut HandlerInfo) {
         let Some(of) = self.0.as_ref().and_then(|store| store.handlers.get(name)) else { return };
         let Shown { written, failed, bytes, at_ms, missing } = of.shown;
@@ -304,5 +305,5 @@ impl OfHandler {
 
 /// The figures that say whether a state may be another one than before.
 fn figures(there: &Deployed) -> [u64; 3] {
-    [&there.gauges.records_in, &there.gauges.records_out, &there.gauges.forgotten].map(|gauge| gauge.get())
+    [&there.gauges.records_in, &there.gauges.records_out, &there.gauges.forgotten].map(Gauge::get)
 }

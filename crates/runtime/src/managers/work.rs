@@ -250,7 +250,7 @@ mod tests {
         }
         // The end of probation lifts its own limit, and no other.
         assert_eq!(limit(&there), 90_000_000);
-        // What was counted before is no part of the next probation.
+        // A count from before is no part of the next probation.
         there.begin_probation(80_000_000);
         assert_eq!(limit(&there), 80_000_000);
         assert!(!there.second());
