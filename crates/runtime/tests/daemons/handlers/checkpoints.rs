@@ -65,7 +65,7 @@ fn copy(from: &Path, to: &Path, is_copied: impl Fn(&str) -> bool + Copy) {
 
 /// The rows that a handler makes of these numbers, which are the last.
 fn made(addr: &str, handler: &str, numbers: std::ops::Range<u64>) -> Vec<Vec<u64>> {
-    let subscribe = Subscriber::builder(addr).sql(&format!("SELECT * FROM {handler}")).wait_for_stream(PATIENCE);
+    let subscribe = Subscriber::builder(addr).sql(format!("SELECT * FROM {handler}")).wait_for_stream(PATIENCE);
     let mut publisher = publisher_of(addr, "A", &timed(), Transport::Udp);
     let mut subscriber = subscribe.connect().unwrap();
     publish_timed(&mut publisher, numbers);
