@@ -61,6 +61,7 @@ fn send(raw: &mut Raw, (stream, format): (u32, &Format), publisher: u64, numbers
         row.clear();
         row.set(0, Value::Uint(publisher * 1000 + number)).unwrap();
         row.set(1, Value::Text(b"text")).unwrap();
+        (2..format.fields().len()).for_each(|more| row.set(more, Value::Uint(0)).unwrap());
         raw.send(PacketKind::Data, stream, format.id().0, 1, row.finish().unwrap());
     }
 }

@@ -174,10 +174,11 @@ fn a_snapshot_is_admitted_however_fast_its_stream_comes() {
     let key = StateSpec { key: vec!["number".to_owned()], ..StateSpec::default() };
     let state = HandlerSpec { place: Some("g-core-0".into()), ..HandlerSpec::of_state("N", key) };
     context.manager().change(ChangeRequest::Deploy(state), false).unwrap().unwrap();
+    let _reader = Subscriber::builder(&addr).sql("SELECT number FROM N SNAPSHOT THEN CHANGES").connect().unwrap();
     let mut publisher = Publisher::builder(&addr).stream("N").format(&format()).connect().unwrap();
     publish(&mut publisher, 0..5_000, "a b c a b c ");
-    await_that("the state has all", || {
-        context.manager().handlers().unwrap().iter().any(|handler| handler.taken == 5_000)
+    await_that("all changes have come", || {
+        context.streams().unwrap().iter().any(|stream| stream.name == "state of N" && stream.records_in >= 5_000)
     });
     let of_state = |clause: &str| dear().replacen(" WHERE ", &format!(" {clause} WHERE "), 1);
     let refused = Subscriber::builder(&addr).sql(of_state("SNAPSHOT THEN CHANGES")).connect().err().unwrap();
