@@ -133,7 +133,7 @@ fn connect(
     let mut builder = Publisher::builder(&arguments.daemon.address)
         .stream(&arguments.stream)
         .format(format)
-        .key(&arguments.key)
+        .key(&arguments.stream_key)
         .linger(arguments.linger)
         .class(arguments.class)
         .transport(arguments.daemon.transport)

@@ -63,7 +63,7 @@ pub(crate) struct Publish {
     /// Columns of the stream's key, with commas in between: the daemon keeps the last record of each key for queries with SNAPSHOT,
     /// as after `crossdock streams set`. A stream that has another key refuses the publisher
     #[arg(long, value_name = "COLUMN,…", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
-    pub(crate) key: Vec<String>,
+    pub(crate) stream_key: Vec<String>,
     /// Longest time that a record waits for other records to share its packet
     #[arg(long, value_name = "DURATION", default_value = "1ms", value_parser = parse_duration)]
     pub(crate) linger: Duration,

@@ -17,8 +17,8 @@ pub(super) struct FirstRows {
     plan: Plan,
     input: Format,
     ranked: Ranked,
-    /// The end of the window that they are of.
-    end: i64,
+    /// The start of the window that they are of.
+    start: i64,
     /// The values that a row is put in order by, as bytes.
     key: Vec<u8>,
     pub(super) lost: Lost,
@@ -36,15 +36,15 @@ impl FirstRows {
             return Err("rows are put in order by columns that they have".to_owned());
         }
         let (ranked, key, lost) = (Ranked::default(), Vec::new(), Lost::default());
-        Ok(FirstRows { plan: plan.clone(), input: input.clone(), ranked, end: i64::MIN, key, lost })
+        Ok(FirstRows { plan: plan.clone(), input: input.clone(), ranked, start: i64::MIN, key, lost })
     }
 
-    /// Takes a row, whose time is the end of its window.
+    /// Takes a row, whose time is the start of its window.
     pub(super) fn take(&mut self, row: &[u8], moment: Moment, emit: Emit<'_>) {
-        if moment.time != self.end {
+        if moment.time != self.start {
             self.give(emit);
         }
-        self.end = moment.time;
+        self.start = moment.time;
         if !self.put(row) {
             emit(Err(EvalError::RecordTooLong));
         }
@@ -65,7 +65,7 @@ impl FirstRows {
 
     /// Writes the rows of the window.
     pub(super) fn save(&self, out: &mut Vec<u8>) {
-        put_i64(out, self.end);
+        put_i64(out, self.start);
         for row in (0..self.ranked.len()).filter_map(|rank| self.ranked.at(rank)) {
             put_flag(out, true);
             put_bytes(out, row);
@@ -78,7 +78,7 @@ impl FirstRows {
     /// # Errors
     /// They were not written by such rows. These are of no use then.
     pub(super) fn restore(&mut self, from: &mut SavedBytes<'_>) -> Result<(), &'static str> {
-        self.end = from.i64()?;
+        self.start = from.i64()?;
         while from.flag()? {
             let row = from.row(&self.input)?;
             if self.ranked.len() == self.plan.limit as usize || !self.put(row) {
@@ -90,7 +90,7 @@ impl FirstRows {
 
     /// Lets the rows of a window leave that is closed. They are few, so this is done at once.
     pub(super) fn release(&mut self, watermark: i64, budget: &Budget, emit: Emit<'_>) -> bool {
-        if self.end < watermark {
+        if self.start < watermark {
             budget.spend(self.ranked.len());
             self.give(emit);
         }
@@ -106,10 +106,10 @@ impl FirstRows {
 
     /// The least that this time of the rows may be that are yet to leave.
     pub(super) fn given(&self, time: RowTime, moment: Moment) -> i64 {
-        let end = if self.ranked.len() > 0 { self.end.min(moment.watermark) } else { moment.watermark };
+        let start = if self.ranked.len() > 0 { self.start.min(moment.watermark) } else { moment.watermark };
         match time {
-            RowTime::WindowEnd => end,
-            RowTime::WindowStart => end.saturating_sub(i64::try_from(self.plan.size_ns).unwrap_or(i64::MAX)),
+            RowTime::WindowStart => start,
+            RowTime::WindowEnd => start.saturating_add(i64::try_from(self.plan.size_ns).unwrap_or(i64::MAX)),
             RowTime::Closed | RowTime::Left | RowTime::Right => i64::MIN,
         }
     }

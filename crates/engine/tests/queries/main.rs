@@ -330,7 +330,7 @@ fn the_kinds_have_the_cases_that_they_are_to_have() {
     ] {
         let mut builder = CasesBuilder::new(kind);
         let mut all = String::new();
-        for seed in 0..20 {
+        for seed in 0..40 {
             let (rows, specs) = builder.batch(seed);
             specs.iter().for_each(|spec| all += &spec.texts().over(&rows).0.to_text("", &[]));
         }

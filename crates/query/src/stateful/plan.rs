@@ -561,8 +561,10 @@ impl<'q> Planner<'q> {
         let ascending = SortDirection { descending: false, nulls_first: false };
         order.extend((0..first.keys).map(|key| (place(key), ascending)));
         let rows = self.connect(flow, row, Port { stage: self.stages.len(), input: 0 })?;
-        let derived = Some(DerivedTime { of: RowTime::Closed, plus_ns: 0 });
-        let input = StageInput { row: rows.clone(), time: Some(window.1), lateness_ns: 0, derived };
+        // Their time is the start: of a window at the end of all times, the end is none.
+        let plus_ns = i64::try_from(first.size_ns).unwrap_or(i64::MAX).saturating_neg();
+        let derived = Some(DerivedTime { of: RowTime::Closed, plus_ns });
+        let input = StageInput { row: rows.clone(), time: Some(window.0), lateness_ns: 0, derived };
         let columns = places.into_iter().map(|place| place.map(|place| rows::field(&rows, place))).collect();
         let operator = Operator::First(FirstRows { order, limit: first.limit, window, size_ns: first.size_ns });
         Ok(Flow { columns, ..self.stage(vec![input], operator, rows) })
