@@ -250,7 +250,7 @@ pub(crate) enum ConversionsCommand {
     /// Adds a conversion, in place of the one that the daemon keeps between the same formats
     Add(Box<AddConversion>),
     /// Removes a conversion that the daemon keeps
-    Remove(RemoveConversion),
+    Remove(Box<RemoveConversion>),
 }
 
 #[derive(Debug, Args)]
