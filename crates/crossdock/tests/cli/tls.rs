@@ -125,7 +125,7 @@ fn handshakes_that_do_not_go_on_shut_nobody_out() {
 fn each_command_is_checked_by_the_rule_of_its_token() {
     let rules = "[[access]]\ntoken = \"reader\"\ntoken_file = \"reader\"\nadministration = \"read\"\nsubscribe = [\"A\"]\n\
                  [[access]]\ntoken = \"desk\"\ntoken_file = \"desk\"\nhandlers = [\"desk-*\"]\nsubscribe = [\"A\"]\n\
-                 publish = [\"desk-*\"]\nmailboxes = [\"desk/*\"]\n\
+                 publish = [\"desk-*\"]\nmailboxes = [\"desk-*\"]\n\
                  [[access]]\ntoken = \"ops\"\ntoken_file = \"ops\"\nadministration = \"change\"\nsubscribe = [\"*\"]\n";
     let user = format!("[[access]]\nuid = {}\nadministration = \"read\"\n", rustix::process::getuid().as_raw());
     let (place, _daemon, port) = with_tls("daemon.pem", &format!("{rules}{user}"));
@@ -146,7 +146,7 @@ fn each_command_is_checked_by_the_rule_of_its_token() {
         (&["handler", "remove", "desk-late"], &["desk"]),
         (&deploy("late"), &["ops"]),
         (&["handler", "remove", "late"], &["ops"]),
-        (&["mailbox", "create", "desk/in"], &["desk"]),
+        (&["mailbox", "create", "desk-in"], &["desk"]),
         (&["mailbox", "create", "in"], &["ops"]),
         (&["streams", "rm", "A"], &["ops"]),
     ] {

@@ -68,7 +68,7 @@ impl Operator {
             }
             Plan::Lookup(lookup) => Operator::Lookup(Box::new(Lookup::of(lookup, &input(0)?.row, &stage.rows)?)),
             Plan::First(first) => {
-                if input(0)?.row != stage.rows || input(0)?.time != Some(first.window.1) {
+                if input(0)?.row != stage.rows || input(0)?.time != Some(first.window.0) {
                     return Err("the first rows of windows are rows of its input".to_owned());
                 }
                 Operator::First(Box::new(FirstRows::of(first, &stage.rows)?))
