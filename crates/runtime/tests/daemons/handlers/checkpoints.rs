@@ -12,6 +12,11 @@ const WINDOW: &str =
 const JOIN: &str = "SELECT a.number AS n, b.number AS m FROM A a JOIN A b ON a.k = b.k AND b.at BETWEEN \
     a.at - INTERVAL '14' SECOND AND a.at";
 
+/// A query's handler that is admitted also on a machine with much other work.
+fn deployed(name: &str, query: &str) -> HandlerSpec {
+    HandlerSpec { peak_msgs_per_s: Some(100), ..sql(name, query) }
+}
+
 fn start_in(directory: &Path, interval_ms: u32) -> (ContextHandle, String) {
     start(|config| {
         config.morph.state_dir = Some(directory.to_owned());
@@ -79,7 +84,7 @@ fn a_daemon_that_was_stopped_goes_on_where_it_was() {
         let directory = tempfile::tempdir().unwrap();
         // Only when the daemon stops.
         let (context, addr) = start_in(directory.path(), 0);
-        change(&context, ChangeRequest::Deploy(sql("kept", query)));
+        change(&context, ChangeRequest::Deploy(deployed("kept", query)));
         let mut publisher = publisher_of(&addr, "A", &timed(), Transport::Udp);
         let subscribe = Subscriber::builder(&addr).sql("SELECT * FROM kept").wait_for_stream(PATIENCE);
         let mut subscriber = subscribe.connect().unwrap();
@@ -104,7 +109,7 @@ fn a_daemon_that_was_stopped_goes_on_where_it_was() {
         context.stop().unwrap();
 
         let (whole, addr) = start(|_| {});
-        change(&whole, ChangeRequest::Deploy(sql("kept", query)));
+        change(&whole, ChangeRequest::Deploy(deployed("kept", query)));
         let all = made(&addr, "kept", 0..200);
         whole.stop().unwrap();
         let first = all.len() - after.len();
@@ -121,7 +126,7 @@ fn a_daemon_that_was_stopped_goes_on_where_it_was() {
 fn a_daemon_that_was_killed_comes_back_with_its_last_checkpoint_and_counts_the_gap() {
     let (directory, left) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (context, addr) = start_in(directory.path(), 50);
-    change(&context, ChangeRequest::Deploy(sql("counted", COUNT)));
+    change(&context, ChangeRequest::Deploy(deployed("counted", COUNT)));
     let mut publisher = publisher_of(&addr, "A", &timed(), Transport::Udp);
     publish_timed(&mut publisher, 0..50);
     publisher.flush().unwrap();
@@ -157,7 +162,7 @@ fn a_damaged_checkpoint_and_that_of_another_query_are_reported_and_the_handler_b
     let directory = tempfile::tempdir().unwrap();
     let begin = || start_in(directory.path(), 0);
     let (context, addr) = begin();
-    change(&context, ChangeRequest::Deploy(sql("counted", COUNT)));
+    change(&context, ChangeRequest::Deploy(deployed("counted", COUNT)));
     made(&addr, "counted", 0..20);
     context.stop().unwrap();
     let whole = std::fs::read(checkpoint(directory.path())).unwrap();
@@ -190,11 +195,11 @@ fn the_checkpoint_of_a_handler_that_is_removed_or_begins_anew_goes() {
     let directory = tempfile::tempdir().unwrap();
     let begin = |interval_ms| start_in(directory.path(), interval_ms);
     let (context, addr) = begin(20);
-    change(&context, ChangeRequest::Deploy(sql("counted", COUNT)));
+    change(&context, ChangeRequest::Deploy(deployed("counted", COUNT)));
     made(&addr, "counted", 0..20);
     until(&context, "counted", |info| info.checkpoints > 0);
     change(&context, ChangeRequest::Remove { handler: "counted".into() });
-    change(&context, ChangeRequest::Deploy(sql("counted", COUNT)));
+    change(&context, ChangeRequest::Deploy(deployed("counted", COUNT)));
     assert_eq!(made(&addr, "counted", 0..1), [[1]]);
     context.stop().unwrap();
     // One that is left over belongs to no handler.
@@ -216,7 +221,7 @@ fn a_state_that_is_too_large_for_a_checkpoint_is_reported_once() {
         config.morph.state_dir = Some(directory.path().to_owned());
         (config.morph.checkpoint_interval_ms, config.morph.checkpoint_max_bytes) = (10, 0);
     });
-    change(&context, ChangeRequest::Deploy(sql("counted", COUNT)));
+    change(&context, ChangeRequest::Deploy(deployed("counted", COUNT)));
     let mut publisher = publisher_of(&addr, "A", &timed(), Transport::Udp);
     for round in 0.. {
         publish_timed(&mut publisher, round..round + 1);
