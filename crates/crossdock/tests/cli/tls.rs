@@ -134,6 +134,8 @@ fn each_command_is_checked_by_the_rule_of_its_token() {
         let by = ["--http", &address, "--ca", "ca.pem", "--token-file", token];
         place.run([command, &by].concat())
     };
+    // First: at most ten refusals a second are events.
+    run("unknown", &["streams"]).with_code(1).saying(&["the request's token is not the daemon's", "--token-file"]);
     let deploy = |name: &'static str| ["handler", "deploy", name, "SELECT * FROM A"];
     for (command, allowed) in [
         (&["streams"][..], &["reader", "ops"][..]),
@@ -158,7 +160,6 @@ fn each_command_is_checked_by_the_rule_of_its_token() {
             run(token, command).with_code(0);
         }
     }
-    run("unknown", &["streams"]).with_code(1).saying(&["the request's token is not the daemon's", "--token-file"]);
     let events = run("ops", &["events", "--json"]).with_code(0).stdout;
     assert!(events.contains("had a token that is none of the daemon's"), "{events}");
     let (_, metrics) = place.http_text(&get("/metrics"));
