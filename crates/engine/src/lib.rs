@@ -41,7 +41,7 @@ pub use measure::{Measured, measure};
 pub use native::{Arguments, MAX_KEYS, MAX_WORK_NS, Native, NativeKind, Natives, Parameter, ParameterKind};
 pub use program::{HandlerForm, HandlerProgram, HandlerSource, Made, MakeError, Parameters};
 pub use row_error::{RowError, RowErrorCounts};
-pub use saved::{SavedStateError, seal_state};
+pub use saved::{SavedStateError, TOO_MANY_ROWS, seal_state};
 pub use select::{Form, ProgramPart, SelectHandler};
 pub use snapshot::SnapshotHandler;
 pub use stateful::{SharedTable, StateOrder, StatefulHandler, TableOrder, TableRows, Tables};

@@ -19,8 +19,11 @@ const CHECKED_AT: usize = 16;
 /// Where what follows the length begins.
 const CONTENT_AT: usize = 24;
 
-/// The most rows that a saved count may say: sums of many such counts are still numbers.
-const MOST_ROWS: u64 = 1 << 48;
+/// The most rows that a saved count may say: those of ten years at 10 million a second. Sums of thousands of such counts are still numbers.
+const MOST_ROWS: u64 = 1 << 52;
+
+/// The reason in [`SavedStateError::Damaged`] for a count of more rows than a state can have seen.
+pub const TOO_MANY_ROWS: &str = "a count is too great";
 
 /// Why a state could not be made of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,7 +122,7 @@ pub(crate) fn put_i64(out: &mut Vec<u8>, number: i64) {
 
 /// A number of rows, unless no state can have as many.
 pub(crate) fn counted(rows: u64) -> Result<u64, &'static str> {
-    if rows <= MOST_ROWS { Ok(rows) } else { Err("a count is too great") }
+    if rows <= MOST_ROWS { Ok(rows) } else { Err(TOO_MANY_ROWS) }
 }
 
 /// The rest of a saved state.
