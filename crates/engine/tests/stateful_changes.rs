@@ -7,7 +7,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crossdock_engine::{Handler, Sink, StatefulHandler};
+use crossdock_engine::{Handler, StatefulHandler};
 use crossdock_format::Format;
 use crossdock_mailbox::Selection;
 use crossdock_query::{Query, parse_query};
@@ -308,15 +308,6 @@ proptest! {
     }
 }
 
-/// Counts rows and keeps none.
-struct RowCount(usize);
-
-impl Sink for RowCount {
-    fn push(&mut self, _record: &[u8]) {
-        self.0 += 1;
-    }
-}
-
 #[test]
 fn warm_groups_of_groups_allocate_nothing() {
     let inner = "SELECT k, count(*) % 7 AS n, max(t) AS t FROM s GROUP BY k";
@@ -333,7 +324,7 @@ fn warm_groups_of_groups_allocate_nothing() {
         .collect();
     let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
     let batch = support::batch(&records(schema, &rows));
-    let (mut selection, mut sink) = (Selection::default(), RowCount(0));
+    let (mut selection, mut sink) = (Selection::default(), support::RowCount(0));
     let mut round = || {
         selection.select_all(batch.len());
         let _ = handler.process(&batch, &mut selection, &mut sink);

@@ -7,7 +7,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crossdock_engine::{Handler, Sink, StatefulHandler};
+use crossdock_engine::{Handler, StatefulHandler};
 use crossdock_format::{Format, RecordBuilder, Value};
 use crossdock_mailbox::Selection;
 use crossdock_query::{Query, parse_query};
@@ -191,15 +191,6 @@ fn past_its_bound_the_oldest_key_is_forgotten_and_counted() {
     assert_eq!(run.rows[run.rows.len() - 2..], ["key 0 of round 0|1|null", "a key that comes often|41|x"]);
 }
 
-/// Counts rows and keeps none.
-struct RowCount(usize);
-
-impl Sink for RowCount {
-    fn push(&mut self, _record: &[u8]) {
-        self.0 += 1;
-    }
-}
-
 #[test]
 fn warm_rows_before_allocate_nothing() {
     let format = Format::parse_schema(S.1).unwrap();
@@ -219,7 +210,7 @@ fn warm_rows_before_allocate_nothing() {
         })
         .collect();
     let batch = support::batch(&records);
-    let (mut selection, mut sink) = (Selection::default(), RowCount(0));
+    let (mut selection, mut sink) = (Selection::default(), support::RowCount(0));
     let mut round = || {
         selection.select_all(batch.len());
         let _ = handler.process(&batch, &mut selection, &mut sink);

@@ -1,10 +1,19 @@
 //! Batches of given records.
 #![allow(dead_code)] // each test takes what it needs
 
-use crossdock_engine::{Handler, SelectHandler, Verdict};
+use crossdock_engine::{Handler, SelectHandler, Sink, Verdict};
 use crossdock_format::{Record, RecordBuilder};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use crossdock_query::{Interpreter, Program, Projection};
+
+/// Counts rows and keeps none.
+pub(crate) struct RowCount(pub(crate) usize);
+
+impl Sink for RowCount {
+    fn push(&mut self, _record: &[u8]) {
+        self.0 += 1;
+    }
+}
 
 /// The records, packed into slices of a few, in buffers that they fill to the end.
 pub(crate) fn batch(records: &[Vec<u8>]) -> Batch {

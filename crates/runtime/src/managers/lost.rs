@@ -162,6 +162,7 @@ impl Managers {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 mod tests {
+    use crate::context::Context;
     use crate::info::{AppliedInfo, PlanInfo};
     use crate::{ChangeRequest, ContextConfig, ContextHandle, ContextKind, ContextSpec, HandlerSpec};
     use crossdock_engine::{Handler, HandlerCounters, NativeKind, Sink, Verdict};
@@ -175,6 +176,18 @@ mod tests {
     /// Lets a context go on, at the latest when the test has failed.
     #[derive(Default)]
     struct LetGo(Arc<AtomicBool>);
+
+    impl LetGo {
+        /// Keeps the context that runs it until it may go on.
+        fn wait(&self) -> impl Fn(&mut Context) + Send + 'static {
+            let goes_on = Arc::clone(&self.0);
+            move |_| {
+                while !goes_on.load(Ordering::Acquire) {
+                    std::hint::spin_loop();
+                }
+            }
+        }
+    }
 
     impl Drop for LetGo {
         fn drop(&mut self) {
@@ -269,13 +282,7 @@ mod tests {
         let (context, format) = daemon();
         let (inboxes, catalog) = context.inside();
         let let_go = LetGo::default();
-        let stays = Arc::clone(&let_go.0);
-        let stay = move || {
-            while !stays.load(Ordering::Acquire) {
-                std::hint::spin_loop();
-            }
-        };
-        inboxes[1].post(move |_| stay()).unwrap();
+        inboxes[1].post(let_go.wait()).unwrap();
         // While nobody knows yet.
         deploy(&context, "first", false).unwrap();
         until(|| lost(&context).is_some());
@@ -310,13 +317,7 @@ mod tests {
         let (context, _) = daemon_as(ContextKind::CCore, 60_000);
         let (inboxes, _) = context.inside();
         let let_go = LetGo::default();
-        let stays = Arc::clone(&let_go.0);
-        let stay = move || {
-            while !stays.load(Ordering::Acquire) {
-                std::hint::spin_loop();
-            }
-        };
-        inboxes[1].post(move |_| stay()).unwrap();
+        inboxes[1].post(let_go.wait()).unwrap();
         deploy(&context, "first", false).unwrap();
         let narrower = HandlerSpec { sql: Some("SELECT n + 1 AS more FROM N".into()), ..handler("first") };
         let swap = |spec| context.manager().change(ChangeRequest::Swap(spec), false).unwrap().unwrap();
@@ -335,14 +336,12 @@ mod tests {
         let (context, _) = daemon();
         let (inboxes, _) = context.inside();
         let let_go = LetGo::default();
-        let stays = Arc::clone(&let_go.0);
         let (begun, begins) = oneshot::channel();
+        let wait = let_go.wait();
         inboxes[1]
-            .post(move |_| {
+            .post(move |context| {
                 begun.send(()).unwrap();
-                while !stays.load(Ordering::Acquire) {
-                    std::hint::spin_loop();
-                }
+                wait(context);
             })
             .unwrap();
         begins.recv().unwrap();
@@ -539,14 +538,7 @@ mod tests {
         let (context, _) = daemon();
         let (inboxes, _) = context.inside();
         let let_go = LetGo::default();
-        let stays = Arc::clone(&let_go.0);
-        inboxes[1]
-            .post(move |_| {
-                while !stays.load(Ordering::Acquire) {
-                    std::hint::spin_loop();
-                }
-            })
-            .unwrap();
+        inboxes[1].post(let_go.wait()).unwrap();
         // No turn is complete between them.
         (0..17).for_each(|_| inboxes[1].post(|_| panic!("as the test wants")).unwrap());
         drop(let_go);

@@ -2,7 +2,7 @@
 //! announce a stream at once.
 
 use super::raw::Raw;
-use super::{await_dropped, await_that, dropped, format};
+use super::{announce, await_dropped, await_that, dropped, format};
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{Event, Subscriber, Transport};
 use crossdock_runtime::{ContextConfig, ContextHandle, ContextKind, ContextSpec};
@@ -38,20 +38,6 @@ fn context_of(context: &ContextHandle, raw: &Raw) -> String {
 /// The packets that the kernel has brought to each context.
 fn packets_in(context: &ContextHandle) -> BTreeMap<String, u64> {
     context.io_contexts().unwrap().into_iter().map(|info| (info.name, info.packets_in)).collect()
-}
-
-/// Announces a stream under a number of the session's own.
-fn announce(raw: &mut Raw, stream: u32, name: &str, format: &Format) {
-    let request = Request::Announce {
-        id: stream,
-        stream,
-        name: name.into(),
-        format: format.describe(),
-        publication: None,
-        key: Vec::new(),
-    };
-    let reply = raw.ask(request);
-    assert!(matches!(reply, Reply::Announced { id, .. } if id == stream), "{reply:?}");
 }
 
 /// Sends records with these numbers of a publisher, without waiting for anything.

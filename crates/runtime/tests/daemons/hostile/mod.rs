@@ -138,24 +138,27 @@ fn a_client_of_another_wire_version_is_refused_in_that_version_with_both_named()
     assert_eq!(context.context().unwrap().sessions, 0);
 }
 
+/// Announces a stream under a number of the session's own.
+fn announce(raw: &mut Raw, stream: u32, name: &str, format: &Format) {
+    let request = Request::Announce {
+        id: stream,
+        stream,
+        name: name.into(),
+        format: format.describe(),
+        publication: None,
+        key: Vec::new(),
+    };
+    let reply = raw.ask(request);
+    assert!(matches!(reply, Reply::Announced { id, .. } if id == stream), "{reply:?}");
+}
+
 #[test]
 fn requests_are_carried_out_while_a_stopped_subscriber_withholds_all_credit() {
     let (context, addr) = start_with(|config| config.queue_bytes = 1);
     let mut raw = Raw::connect(&addr);
     raw.greet().unwrap();
     let format = format();
-    let announce = |raw: &mut Raw, stream: u32, name: &str| {
-        let request = Request::Announce {
-            id: stream,
-            stream,
-            name: name.into(),
-            format: format.describe(),
-            publication: None,
-            key: Vec::new(),
-        };
-        assert!(matches!(raw.ask(request), Reply::Announced { id, .. } if id == stream));
-    };
-    announce(&mut raw, 1, "A");
+    announce(&mut raw, 1, "A", &format);
     let _stopped = Subscriber::builder(&addr).transport(Transport::Udp).sql("SELECT * FROM A").connect().unwrap();
     let mut row = RecordBuilder::new(&format);
     row.set(0, Value::Uint(7)).unwrap();
@@ -181,7 +184,7 @@ fn requests_are_carried_out_while_a_stopped_subscriber_withholds_all_credit() {
             assert!(sent < 100_000, "the publisher is not held back");
         }
     }
-    announce(&mut raw, 2, "B");
+    announce(&mut raw, 2, "B", &format);
     let reply = raw.ask(Request::Subscribe {
         id: 9,
         subscription: 1,
@@ -195,7 +198,7 @@ fn requests_are_carried_out_while_a_stopped_subscriber_withholds_all_credit() {
         one_format: false,
     });
     assert!(matches!(reply, Reply::Subscribed { id: 9, .. }), "{reply:?}");
-    announce(&mut raw, 3, "C");
+    announce(&mut raw, 3, "C", &format);
     assert_eq!(raw.ask(Request::Finish { id: 10, stream: 3 }), Reply::Done { id: 10 });
     // Records are not; the subscriber may have acknowledged some since.
     let taken = || context.streams().unwrap().iter().map(|stream| stream.records_in).sum::<u64>();
