@@ -76,17 +76,19 @@ pub(super) const QUERIES: [Query; 10] = [
         case: "nexmark_q6",
         data: nexmark::events,
         streams: &["auction", "bid"],
-        sql: "SELECT seller, avg(final) OVER (PARTITION BY seller ROWS 9 PRECEDING) AS average FROM (
-                  SELECT max(b.price) AS final, a.seller FROM auction a JOIN bid b
+        sql: "SELECT seller, id, avg(final) OVER (PARTITION BY seller ROWS 9 PRECEDING) AS average FROM (
+                  SELECT max(b.price) AS final, a.id, a.seller FROM auction a JOIN bid b
                   ON a.id = b.auction AND b.date_time BETWEEN a.date_time AND a.expires
                   GROUP BY a.id, a.seller) q",
-        duckdb: "SELECT seller, avg(final) AS average FROM (
-                     SELECT seller, final, row_number() OVER (PARTITION BY seller ORDER BY opened DESC) AS back FROM (
-                         SELECT max(b.price) AS final, min(b.date_time) AS opened, a.seller FROM auction a JOIN bid b
+        // Of a seller the row of the newest auction: those that are no longer among the last ten are not corrected any more.
+        duckdb: "SELECT seller, id, average FROM (
+                     SELECT seller, id, avg(final) OVER (PARTITION BY seller ORDER BY opened ROWS 9 PRECEDING) AS average,
+                            row_number() OVER (PARTITION BY seller ORDER BY opened DESC) AS back FROM (
+                         SELECT max(b.price) AS final, min(b.date_time) AS opened, a.id, a.seller FROM auction a JOIN bid b
                          ON a.id = b.auction AND b.date_time BETWEEN a.date_time AND a.expires
                          GROUP BY a.id, a.seller))
-                 WHERE back <= 10 GROUP BY seller",
-        keys: 1,
+                 WHERE back = 1",
+        keys: 2,
         until,
     },
     // The auctions with the most bids of the last 10 seconds, every 2 seconds.
