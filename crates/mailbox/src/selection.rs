@@ -1,5 +1,6 @@
 //! Which records of a batch are meant: all of them, or a list.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,6 +46,17 @@ impl Selection {
         self.total = u32::try_from(total).unwrap_or(u32::MAX);
         self.listed = false;
         self.chosen.clear();
+    }
+
+    /// Means those of `total` records whose indices are in this range from now on; both are cut at `u32::MAX`.
+    pub fn select_range(&mut self, range: Range<usize>, total: usize) {
+        self.select_all(total);
+        let of = |index: usize| u32::try_from(index).unwrap_or(u32::MAX).min(self.total);
+        let (from, until) = (of(range.start), of(range.end));
+        self.listed = (from, until) != (0, self.total);
+        if self.listed {
+            self.chosen.extend(from..until);
+        }
     }
 
     /// Counts each record that [`Selection::narrow`] and [`Selection::iter`] go on to from here on.
@@ -231,6 +243,16 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        #[cfg_attr(miri, ignore = "nothing unsafe in it")]
+        fn a_range_is_what_is_in_it(total in 0usize..300, from in 0usize..300, until in 0usize..310) {
+            let (mut ranged, mut narrowed) = (Selection::all(7), Selection::all(total));
+            ranged.select_range(from..until, total);
+            narrowed.narrow(|index| (from..until).contains(&index));
+            prop_assert_eq!(ranged.iter().collect::<Vec<_>>(), narrowed.iter().collect::<Vec<_>>());
+            prop_assert_eq!((ranged.is_all(), ranged.total()), (narrowed.is_all(), total));
+        }
+
         #[test]
         #[cfg_attr(miri, ignore = "nothing unsafe in it")]
         fn narrowing_is_filtering(total in 0usize..300, rounds in prop::collection::vec(any::<u64>(), 0..5)) {

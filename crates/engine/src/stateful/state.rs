@@ -286,7 +286,8 @@ impl State {
     pub(super) fn take(&mut self, thens: &mut [Then], port: Port, row: &[u8], flow: &mut Flow<'_>) {
         self.budget.renew();
         self.walk(thens).feed(port, Change::row(row), flow);
-        if self.used() > self.max_bytes {
+        // A stage by itself keeps within the bound.
+        if self.stages.len() > 1 && self.used() > self.max_bytes {
             self.shed(thens, flow);
         }
     }

@@ -714,10 +714,7 @@ fn soon_done(node: &Node, most: RunTime) -> usize {
 /// as the node's policy allows it. Returns how many are left out.
 #[inline]
 fn choose(node: &mut Node, behind: u32, part: (usize, usize), records: usize, selection: &mut Selection) -> u64 {
-    selection.select_all(records);
-    if part != (0, records) {
-        selection.narrow(|index| (part.0..part.1).contains(&index));
-    }
+    selection.select_range(part.0..part.1, records);
     let one_in = behind.min(node.policy.max_sampling).max(1);
     node.gauges.one_in.set(one_in.into());
     if one_in <= 1 {

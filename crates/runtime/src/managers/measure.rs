@@ -498,8 +498,8 @@ fn made_of(handler: &mut dyn Handler, batch: &Batch) -> Vec<u8> {
     let (mut gathered, mut rows) = (Vec::new(), Vec::<Vec<u8>>::new());
     let (mut from, mut piece) = (0, 1);
     while from < batch.len() && gathered.len() < MADE_BYTES && !is_over() {
-        let mut selection = Selection::all(batch.len());
-        selection.narrow(|index| (from..from + piece).contains(&index));
+        let mut selection = Selection::default();
+        selection.select_range(from..from + piece, batch.len());
         match process(handler, batch, &mut selection, &mut rows) {
             run::Outcome::Whole => rows.extend(selection.iter().map(|index| batch.record(index).to_vec())),
             run::Outcome::Made => {}

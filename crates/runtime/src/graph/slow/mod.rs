@@ -222,10 +222,7 @@ impl Slow {
         (is_full, now_ns): (bool, u64),
         (gauges, narrow): (&NodeGauges, Narrow),
     ) -> bool {
-        selection.select_all(batch.len());
-        if done > 0 {
-            selection.narrow(|index| index >= done);
-        }
+        selection.select_range(done..batch.len(), batch.len());
         let (records, before) = (selection.len() as u64, self.kept.len());
         let is_sound = self.select(batch, selection, is_full, (gauges, narrow)) && {
             self.keep(batch, selection, (is_full, now_ns), gauges);
