@@ -122,10 +122,10 @@ impl Outgoing {
 
 /// The records of a packet that the daemon may not have.
 pub(crate) fn unsent_records(packet: &SuperPacket<PacketBuffer>, stream: u32, format: u64) -> Unsent {
-    let packets = 0..packet.packets().len() as u32;
-    let payloads = packets.map(|at| {
-        let payload = packet.bytes(at..at + 1).get(HEADER_BYTES..);
-        debug_assert!(payload.is_some(), "a packet begins with a header");
+    let payloads = (0..).zip(packet.packets()).map(|(at, packed)| {
+        // Behind the payload may be padding, up to the next packet.
+        let payload = packet.bytes(at..at + 1).get(HEADER_BYTES..HEADER_BYTES + usize::from(packed.payload_bytes));
+        debug_assert!(payload.is_some(), "a packet is a header and its payload");
         payload.unwrap_or_default()
     });
     Unsent { stream, format, records: payloads.collect::<Vec<_>>().concat(), done: 0 }
@@ -187,5 +187,39 @@ impl Unsent {
     /// Whether all are packed.
     pub(crate) fn is_done(&self) -> bool {
         self.done >= self.records.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+    use super::*;
+    use crossdock_format::{RecordBuilder, Value};
+    use crossdock_mailbox::{Pool, PoolConfig};
+
+    /// The packets of a super-packet are a stride apart: behind a shorter payload is padding.
+    #[test]
+    fn records_of_any_length_are_left_over_as_they_were_packed() {
+        let format = Format::parse_schema("n u64\ntext string").unwrap();
+        let mut pool = Pool::new(PoolConfig { classes: vec![(64 << 10, 1)] }).unwrap();
+        let mut packet = SuperPacket::new(PacketBuffer::Own(pool.alloc(64 << 10).unwrap()), 1472);
+        let (mut row, mut records) = (RecordBuilder::new(&format), Vec::new());
+        for n in 0..40 {
+            row.clear();
+            row.set(0, Value::Uint(n)).unwrap();
+            row.set(1, Value::Text("x".repeat(n as usize * 37 % 700).as_bytes())).unwrap();
+            let record = row.finish().unwrap();
+            assert!(packet.push(record));
+            records.push(record.to_vec());
+        }
+        assert!(packet.packets().len() > 2);
+        let mut unsent = unsent_records(&packet, 1, format.id().0);
+        assert_eq!(unsent.count(Some(&format)), 40);
+        for record in records {
+            assert_eq!(unsent.next_record(Some(&format)), Some(&record[..]));
+            unsent.skip(1, Some(&format));
+        }
+        assert!(unsent.is_done());
     }
 }
