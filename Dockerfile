@@ -15,6 +15,7 @@ WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY bench bench
 COPY crates crates
+COPY examples examples
 COPY xtask xtask
 COPY README.md ./
 COPY docs docs

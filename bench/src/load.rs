@@ -54,7 +54,7 @@ pub(crate) fn entry(
 ) -> Result<(Entry, Format), Error> {
     let parameters: BTreeMap<String, String> =
         parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let made = HandlerProgram { source, parameters, null_for_errors: false, subscription_views: None }
+    let made = HandlerProgram { source, parameters, null_for_errors: false, subscription_views: None, part: None }
         .make(&Natives::built_in(), input)?;
     Ok((Entry { format: input.id().0, handler: made.handler, output: made.output.id().0 }, made.output))
 }

@@ -3,7 +3,8 @@
 --   tshark -X lua_script:docs/wireshark/crossdock.lua -i lo -f 'udp port 7440'
 --
 -- Packets of UDP port 7440 are dissected, and others whose first bytes are a header of ours (a heuristic; "Decode As…" also works).
--- What is in envelopes of secure sessions is not opened: the keys are with the programs.
+-- What is in envelopes of secure sessions is not opened: the keys are with the programs. Routed packets travel in envelopes; they are
+-- dissected where a program shows what it has opened.
 
 local VERSION = 6
 local PORT = 7440
@@ -18,6 +19,12 @@ local ENVELOPES = { [0xc1] = "initial", [0xc2] = "cookie", [0xc3] = "response", 
 local REFUSALS = {
   [1] = "the client's key is not authorised", [2] = "the packet was in no envelope", [3] = "there are no keys for the index",
   [4] = "the daemon has as many clients as it takes",
+}
+local ROUTED = 0x80
+local COURSES = { [1] = "forward", [2] = "backward", [3] = "refusal" }
+local ROUTE_REFUSALS = {
+  [1] = "the route is a loop", [2] = "the next node is no neighbour", [3] = "the hop before may not send there",
+  [4] = "the packet is out of place",
 }
 
 local crossdock = Proto("crossdock", "Crossdock")
@@ -75,6 +82,14 @@ local f = {
   handshake_message = ProtoField.bytes("crossdock.envelope.message", "Message of the handshake"),
   sealed = ProtoField.bytes("crossdock.envelope.sealed", "Sealed packet"),
   tag = ProtoField.bytes("crossdock.envelope.tag", "Tag"),
+  -- Routed packets.
+  course = ProtoField.uint8("crossdock.route.course", "Course", base.DEC, COURSES),
+  nodes = ProtoField.uint8("crossdock.route.nodes", "Nodes"),
+  place = ProtoField.uint8("crossdock.route.place", "Place"),
+  origin = ProtoField.uint32("crossdock.route.origin", "Origin"),
+  node = ProtoField.uint64("crossdock.route.node", "Node", base.HEX),
+  route_refusal = ProtoField.uint8("crossdock.route.refusal", "Refusal", base.DEC, ROUTE_REFUSALS),
+  refused_at = ProtoField.uint8("crossdock.route.refused_at", "Place of the node that refuses"),
 }
 local fields = {}
 for _, field in pairs(f) do fields[#fields + 1] = field end
@@ -238,6 +253,33 @@ local function dissect_envelope(buffer, pinfo, root)
   if not is_good then tree:add_proto_expert_info(malformed) end
 end
 
+local function dissect_routed(buffer, pinfo, root)
+  local len, course, nodes, place = buffer:len(), buffer(1, 1):uint(), buffer(2, 1):uint(), buffer(3, 1):uint()
+  local tree = root:add(crossdock, buffer(), "Crossdock, routed packet: " .. (COURSES[course] or "unknown"))
+  tree:add(f.course, buffer(1, 1))
+  tree:add(f.nodes, buffer(2, 1))
+  tree:add(f.place, buffer(3, 1))
+  tree:add_le(f.origin, buffer(4, 4))
+  pinfo.cols.info:append(string.format(" routed %s place=%u of %u", COURSES[course] or "unknown", place, nodes))
+  local from = 8 + 8 * nodes
+  local is_good = COURSES[course] ~= nil and nodes >= 2 and nodes <= 8 and place < nodes and len >= from
+  if is_good then
+    for at = 0, nodes - 1 do tree:add(f.node, buffer(8 + 8 * at, 8)) end
+    if course == 3 then
+      is_good = len >= from + 8
+      if is_good then
+        tree:add(f.route_refusal, buffer(from, 1))
+        tree:add(f.refused_at, buffer(from + 1, 1))
+      end
+    elseif len >= from + HEAD_BYTES and ENVELOPES[buffer(from, 1):uint()] then
+      dissect_envelope(buffer(from):tvb(), pinfo, tree)
+    elseif len > from then
+      tree:add(f.payload, buffer(from))
+    end
+  end
+  if not is_good then tree:add_proto_expert_info(malformed) end
+end
+
 -- Bytes of it that are ours; 0 for none, so that others may look.
 function crossdock.dissector(buffer, pinfo, root)
   local len = buffer:len()
@@ -251,6 +293,10 @@ function crossdock.dissector(buffer, pinfo, root)
     pinfo.cols.protocol = "Crossdock"
     pinfo.cols.info = ""
     dissect_packet(buffer, pinfo, root)
+  elseif first == ROUTED and len >= HEAD_BYTES then
+    pinfo.cols.protocol = "Crossdock"
+    pinfo.cols.info = ""
+    dissect_routed(buffer, pinfo, root)
   else
     return 0
   end

@@ -26,8 +26,8 @@ macro_rules! targets {
 
 targets! {
     arrow_ipc avro_file avro_items binary change_requests client_greeting client_rings compose composed_records convert
-    csv_decode envelopes format_description host_rings import_avro_schema import_json_schema import_proto items json_decode kept_handlers
-    messages packet_header parquet protobuf_items records registry_log saved_states session sql xml
+    csv_decode cut_manifests envelopes format_description host_rings import_avro_schema import_json_schema import_proto items json_decode kept_handlers
+    messages packet_header parquet protobuf_items records registry_log route_header saved_states session sql xml
 }
 
 static TARGET: LazyLock<fn(&[u8])> = LazyLock::new(|| {

@@ -20,6 +20,7 @@ pub fn examine(spec: &HandlerSpec) {
         parameters: spec.parameters.clone(),
         null_for_errors: false,
         subscription_views: None,
+        part: None,
     };
     let refused = program.check(&natives).err().map(|error| error.to_string());
     assert!(refused.is_none_or(|why| !why.is_empty()));

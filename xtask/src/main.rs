@@ -1,4 +1,4 @@
-//! The project's chores, run as `cargo xtask …`: test, tidy, fuzz, bench, weight, dist.
+//! The project's chores, run as `cargo xtask …`: test, tidy, fuzz, sim, bench, weight, dist.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line tool: what it prints on standard output is its result")]
 
@@ -9,6 +9,7 @@ mod fuzz;
 mod fuzz_queries;
 mod oracle;
 mod place;
+mod sim;
 mod steps;
 mod test;
 mod tidy;
@@ -27,6 +28,7 @@ usage: cargo xtask test [CRATE] [--quick] [--verbose] [-- FILTER…]
        cargo xtask tidy [--verbose]
        cargo xtask fuzz [TARGET [FILE…]] [--seconds N] [--seed N]
        cargo xtask fuzz queries [FILE…] [--count N] [--seed N] [--kind KIND]
+       cargo xtask sim [NAME…] [--count N] [--seed S]
        cargo xtask bench NAME [ARGUMENTS…]
        cargo xtask weight [--all] [--json]
        cargo xtask dist [--out DIR] [--check]
@@ -43,6 +45,10 @@ fuzz    Runs each fuzz target for N seconds (60), or one of them, or one over th
         queries     runs random queries over random rows here and in DuckDB instead, and keeps those that differ
         --count N   how many (10000)
         --kind KIND only these: expressions, joins, windows, over, tables, changes
+sim     Runs the simulations of sessions, and of a daemon with its clients, in virtual time, with many seeds.
+        NAME        only the tests with it in their names
+        --count N   how many seeds (100000)
+        --seed S    this seed alone, such as 0x2a
 bench   Builds crossdock and the benchmarks as packages are built and runs one: `cargo xtask bench broker --json`.
 weight  Builds crossdock from nothing in release mode, and prints what each dependency costs in CPU-seconds.
 dist    Builds the packages of this commit: a tarball, a Debian package, their debug information, checksums.
@@ -110,6 +116,7 @@ fn run() -> Result<Ended, String> {
         Some("test") => test::run(&place, rest),
         Some("tidy") => tidy_only(&place, rest),
         Some("fuzz") => fuzz::run(&place, rest),
+        Some("sim") => sim::run(&place, rest),
         Some("bench") => bench::run(&place, rest),
         Some("weight") => weight::run(&place, rest),
         Some("dist") => dist::run(&place, rest),

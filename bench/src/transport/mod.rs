@@ -1,6 +1,8 @@
 //! `transport`: the library's sessions between two processes over loopback, polling on two cores and without a daemon, against
-//! plain sockets; what a packet costs a daemon with many sessions; and a blocking round trip through it.
+//! plain sockets; what a packet costs a daemon with many sessions; a blocking round trip through it; and the same in secure sessions
+//! with a flood of strangers' packets beside it.
 
+mod attack;
 mod crossdock;
 mod role;
 mod sends;
@@ -58,6 +60,9 @@ const ONE_WAY: [(&str, usize); 5] = [
 /// Sessions of a daemon.
 const SESSIONS: (usize, usize) = (10, 10_000);
 
+/// Round trips beside a flood at most.
+const ATTACK_ROUND_TRIPS: u64 = 20_000;
+
 const FIGURES: &[Declared] = &[
     ("datagram", "rtt_us_p50", "us", Some("udp_socket")),
     ("datagram", "rtt_us_p99", "us", Some("udp_socket")),
@@ -78,6 +83,7 @@ const FIGURES: &[Declared] = &[
     ("sessions_10000", "ns_per_packet", "ns", Some("sessions_10")),
     ("broker_rtt_blocking", "rtt_us_p50", "us", Some("udp_relay")),
     ("broker_rtt_blocking", "rtt_us_p99", "us", Some("udp_relay")),
+    ("attack_flood", "others_rtt_us_p99", "us", Some("without_flood")),
 ];
 
 /// The metrics of a round trip.
@@ -141,6 +147,11 @@ fn run_round(options: &Options, cores: Cores, table: &mut Table) -> Result<(), E
         for (metric, (ours, base)) in RTT.into_iter().zip(ours.into_iter().zip(base)) {
             table.push("broker_rtt_blocking", metric, ours, Some(base));
         }
+    }
+    if wanted("attack_flood") {
+        let count = options.round_trips.min(ATTACK_ROUND_TRIPS);
+        let base = attack::rtt_us_p99(count, false)?;
+        table.push("attack_flood", "others_rtt_us_p99", attack::rtt_us_p99(count, true)?, Some(base));
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The processes of the transport benchmark, two of each case: one answers, the other pings or sends. Each prints a line of JSON.
 
+use super::attack;
 use super::crossdock::{Called, Records};
 use super::sends::{RTT_BYTES, Sends};
 use super::sockets::{Tcp, Udp};
@@ -8,7 +9,7 @@ use crate::process::{end_with_parent, say};
 use crate::report::quantile;
 use clap::{Subcommand, ValueEnum};
 use crossdock_device::pin_to_cpu;
-use crossdock_nectarine::DeliveryClass;
+use crossdock_nectarine::{DeliveryClass, PublicKey};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -45,6 +46,8 @@ pub(crate) enum Role {
     Ping { carrier: Carrier, addr: SocketAddr, count: u64, cpu: usize },
     /// Sends messages of that length for a while, and waits until all have arrived
     Send { carrier: Carrier, addr: SocketAddr, bytes: usize, milliseconds: u64, cpu: usize },
+    /// Sends a daemon of that public key what strangers may send
+    Flood { addr: SocketAddr, key: PublicKey },
 }
 
 impl Role {
@@ -68,6 +71,7 @@ impl Role {
                 pin_to_cpu(cpu)?;
                 send(connect(carrier, addr, false)?, bytes, Duration::from_millis(milliseconds))
             }
+            Role::Flood { addr, key } => attack::flood(addr, key),
         }
     }
 }

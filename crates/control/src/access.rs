@@ -237,6 +237,8 @@ pub struct Rule {
     pub handlers: Vec<Pattern>,
     /// Mailboxes that it may create, use and delete.
     pub mailboxes: Vec<Pattern>,
+    /// Neighbours that it may send packets with source routes to, over this node.
+    pub route: Vec<Pattern>,
     /// The part of the control API that it may use.
     pub administration: Administration,
     /// How much it may have at a time.
@@ -254,6 +256,7 @@ impl Rule {
             convert: Vec::new(),
             handlers: Vec::new(),
             mailboxes: Vec::new(),
+            route: Vec::new(),
             administration: Administration::None,
             quotas: Quotas::default(),
         }
@@ -316,6 +319,8 @@ pub enum Action<'a> {
     Handler(&'a str),
     /// Create, open or delete a mailbox.
     Mailbox(&'a str),
+    /// Send packets to a neighbour over this node.
+    Route(&'a str),
     /// Have a task read a mailbox, or no longer: tasks use mailboxes and files of the daemon.
     Task,
     /// Read the daemon's lists.
@@ -326,10 +331,12 @@ pub enum Action<'a> {
 
 impl Action<'_> {
     /// All reasons of refusals.
-    pub const REASONS: [&'static str; 7] =
-        ["publish", "subscribe", "convert", "handler", "mailbox", "administration", "token"];
+    pub const REASONS: [&'static str; 8] =
+        ["publish", "subscribe", "convert", "handler", "mailbox", "administration", "token", "route"];
     /// The place of the one that no action has: a request over HTTP sent a token that is none of the daemon's.
     pub const UNKNOWN_TOKEN: usize = 6;
+    /// The place of those of packets with source routes, which have further reasons: a loop, an unknown node.
+    pub const ROUTE: usize = 7;
 
     /// Its place among the [reasons](Action::REASONS).
     #[must_use]
@@ -341,6 +348,7 @@ impl Action<'_> {
             Action::Handler(_) => 3,
             Action::Mailbox(_) => 4,
             Action::Task | Action::Read | Action::Change => 5,
+            Action::Route(_) => Action::ROUTE,
         }
     }
 
@@ -358,6 +366,7 @@ impl Action<'_> {
             Action::Convert(stream) => format!("change conversions of stream `{stream}`"),
             Action::Handler(handler) => format!("deploy or change handler `{handler}`"),
             Action::Mailbox(mailbox) => format!("use mailbox `{mailbox}`"),
+            Action::Route(node) => format!("send packets to node `{node}` over this one"),
             Action::Task => "change the tasks of mailboxes".to_owned(),
             Action::Read => "read the daemon's lists".to_owned(),
             Action::Change => "change the daemon".to_owned(),
@@ -372,6 +381,7 @@ impl Action<'_> {
             Action::Convert(stream) => format!("convert = [\"{stream}\"]"),
             Action::Handler(handler) => format!("handlers = [\"{handler}\"]"),
             Action::Mailbox(mailbox) => format!("mailboxes = [\"{mailbox}\"]"),
+            Action::Route(node) => format!("route = [\"{node}\"]"),
             Action::Read => "administration = \"read\"".to_owned(),
             Action::Task | Action::Change => "administration = \"change\"".to_owned(),
         }
@@ -491,6 +501,7 @@ impl Rule {
             Action::Convert(stream) => is_administrator || any(&self.convert, stream),
             Action::Handler(handler) => is_administrator || any(&self.handlers, handler),
             Action::Mailbox(mailbox) => is_administrator || any(&self.mailboxes, mailbox),
+            Action::Route(node) => any(&self.route, node),
             Action::Read => self.administration >= Administration::Read,
             Action::Task | Action::Change => is_administrator,
         };

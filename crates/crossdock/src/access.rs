@@ -37,6 +37,7 @@ fn rule_text(rule: &AccessRuleInfo) -> String {
         ("convert", &rule.convert),
         ("handlers", &rule.handlers),
         ("mailboxes", &rule.mailboxes),
+        ("route", &rule.route),
     ];
     for (name, list) in lists {
         text.extend(list.iter().map(|entry| format!("  {name:<14}  {entry}\n")));

@@ -1,6 +1,6 @@
 //! Connects `publish` and `subscribe` to their daemon, which with `--reconnect` need not be there yet.
 
-use crossdock_nectarine::{Error, PrivateKey, PublicKey};
+use crossdock_nectarine::{Error, NodeRoute, PrivateKey, PublicKey};
 
 use crate::cli::{Daemon, Keys};
 use crate::failure::{Failure, Outcome};
@@ -37,4 +37,13 @@ pub(crate) fn link_failure(error: Error) -> Failure {
 pub(crate) fn keys(keys: &Keys) -> Outcome<Option<(PrivateKey, PublicKey)>> {
     let (Some(path), Some(daemon)) = (&keys.key, keys.daemon_key) else { return Ok(None) };
     Ok(Some((keyfile::read_private(path)?, daemon)))
+}
+
+/// The source route, if a command is given one.
+///
+/// # Errors
+/// It is none.
+pub(crate) fn route(keys: &Keys) -> Outcome<Option<NodeRoute>> {
+    let route = keys.route_key.map(|last| NodeRoute::new(keys.route.iter().cloned(), last));
+    route.transpose().map_err(link_failure)
 }

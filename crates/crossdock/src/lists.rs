@@ -141,7 +141,10 @@ pub(crate) fn sessions(arguments: &List) -> Outcome {
 }
 
 const SESSION_COLUMNS: [Column<SessionInfo>; 8] = [
-    Column::Of("peer"),
+    Column::Made("peer", Side::Left, |session| match &session.route {
+        Some(route) => format!("over {route}"),
+        None => session.peer.clone(),
+    }),
     Column::Made("uses", Side::Left, |session| uses(&session.publishes, session.subscriptions, 0)),
     Column::Of("packet_bytes"),
     Column::Of("rtt_ns"),
@@ -251,7 +254,7 @@ pub(crate) mod losses {
 /// `crossdock explain`.
 pub(crate) fn explain(arguments: &Explain) -> Outcome {
     let accept = arguments.accept.iter().map(|format| format_named(format, &[])).collect::<Outcome<_>>()?;
-    let question = ExplainRequest { sql: arguments.sql.clone(), accept };
+    let question = ExplainRequest { sql: arguments.sql.clone().unwrap_or_default(), accept };
     let plan: ExplainInfo = Client::new(&arguments.control)?.post("/v1/explain", &question)?;
     if arguments.json {
         return out::print_json(&plan);

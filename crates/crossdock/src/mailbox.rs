@@ -97,6 +97,9 @@ pub(crate) fn connect(link: &Link, trace: Option<&Trace>) -> Outcome<Node> {
     if let Some((own, daemons)) = connecting::keys(&link.keys)? {
         builder = builder.keys(own, daemons);
     }
+    if let Some(route) = connecting::route(&link.keys)? {
+        builder = builder.route(route);
+    }
     builder.connect().map_err(failure)
 }
 

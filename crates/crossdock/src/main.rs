@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod analyze;
 mod bench;
 mod call;
 mod check;
@@ -47,7 +48,7 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches;
 
-use crate::cli::{Cli, Command, StreamsCommand, SubscriptionsCommand};
+use crate::cli::{Cli, Command, ExplainCommand, StreamsCommand, SubscriptionsCommand};
 use crate::failure::Outcome;
 
 fn main() -> ExitCode {
@@ -72,7 +73,10 @@ fn run(command: Command) -> Outcome {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Publish(arguments) => publish::run(&arguments),
         Command::Subscribe(arguments) => subscribe::run(&arguments),
-        Command::Explain(arguments) => lists::explain(&arguments),
+        Command::Explain(arguments) => match &arguments.command {
+            None => lists::explain(&arguments),
+            Some(ExplainCommand::Analyze(analyze)) => analyze::run(analyze),
+        },
         Command::Formats(arguments) => formats::run(&arguments),
         Command::Conversions(arguments) => conversions::run(&arguments),
         Command::Paths(arguments) => conversions::paths(&arguments),

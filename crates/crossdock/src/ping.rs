@@ -71,8 +71,8 @@ pub(crate) fn run(arguments: &Ping) -> Outcome {
     let trace = TraceOutput::begin(tracing, "ping")?;
     let interrupt = Interrupt::install()?;
     interrupt.arm();
-    let keys = connecting::keys(keys)?;
-    let mut pinger = Pinger::connect_traced(address, keys, CONNECT, trace.get()).map_err(link_failure)?;
+    let over = (connecting::keys(keys)?, connecting::route(keys)?);
+    let mut pinger = Pinger::connect_over(address, over, CONNECT, trace.get()).map_err(link_failure)?;
     let (mut times, mut sent) = (Vec::new(), 0);
     let mut one = |pinger: &mut Pinger| {
         let next = Instant::now() + *interval;

@@ -141,6 +141,12 @@ fn connect(
     if let Some((own, daemons)) = connecting::keys(&arguments.daemon.keys)? {
         builder = builder.keys(own, daemons);
     }
+    if let Some(route) = connecting::route(&arguments.daemon.keys)? {
+        builder = builder.route(route);
+    }
+    if let Some(bytes) = arguments.circuit {
+        builder = builder.circuit(bytes);
+    }
     if let Some(trace) = trace.get() {
         builder = builder.trace(trace);
     }

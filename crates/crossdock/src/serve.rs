@@ -293,8 +293,20 @@ fn log(context: &ContextHandle) {
 fn log_event(event: &EventInfo) {
     let EventInfo { kind, handler, context, text, .. } = event;
     match kind.as_str() {
-        "failed" | "panicked" | "lost" | "stopped" | "replaced" | "unanswered" | "unreadable" | "undone"
-        | "not_restored" | "table_failed" | "state_not_restored" | "checkpoint_failed" => {
+        "failed"
+        | "panicked"
+        | "lost"
+        | "stopped"
+        | "replaced"
+        | "unanswered"
+        | "unreadable"
+        | "undone"
+        | "not_restored"
+        | "table_failed"
+        | "state_not_restored"
+        | "checkpoint_failed"
+        | "checkpoint_put_off"
+        | "subscribers_missing" => {
             tracing::warn!(kind, handler, context, "{text}");
         }
         _ => tracing::info!(kind, handler, context, "{text}"),

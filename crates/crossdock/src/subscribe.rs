@@ -96,6 +96,7 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
     let end = run.name(end);
     if !matches!(end, Err(Failure::OutputClosed)) {
         run.tally.uncounted_publishers = run.subscriber.uncounted_publishers();
+        run.tally.repeated = run.subscriber.repeated();
         run.tally.say(started.elapsed(), run.subscriber.transport());
     }
     match end? {
@@ -111,10 +112,14 @@ fn builder_of(arguments: &Subscribe) -> Outcome<SubscriberBuilder> {
         .sql(&arguments.sql)
         .wait_for_stream(arguments.wait)
         .one_format(!arguments.encoding().takes_any_format())
+        .class(arguments.class)
         .transport(arguments.daemon.transport)
         .reconnect(arguments.daemon.reconnect);
     if let Some((own, daemons)) = connecting::keys(&arguments.daemon.keys)? {
         builder = builder.keys(own, daemons);
+    }
+    if let Some(route) = connecting::route(&arguments.daemon.keys)? {
+        builder = builder.route(route);
     }
     if arguments.on_row_error == OnRowError::Null {
         builder = builder.row_errors(RowErrors::Null);
@@ -311,6 +316,9 @@ impl SubscribeRun<'_> {
         if let Ok(Some((own, daemons))) = connecting::keys(&daemon.keys) {
             asks = asks.keys(own, daemons);
         }
+        if let Ok(Some(route)) = connecting::route(&daemon.keys) {
+            asks = asks.route(route);
+        }
         // Where nobody can be asked, records may come as well.
         !asks.connect().is_ok_and(|other| other.activity().publishers == Some(0))
     }
@@ -499,6 +507,8 @@ struct Tally {
     missed: u64,
     missed_at_most: bool,
     missed_unknown: bool,
+    /// Records that came once more, from a durable daemon that was started again.
+    repeated: u64,
     /// Publishers that have not come back since; theirs are not counted.
     uncounted_publishers: u32,
     /// Formats that the query does not fit.
@@ -519,6 +529,9 @@ impl Tally {
         };
         let (size, took) = (bytes(self.bytes), seconds(time));
         let mut text = format!("{records}{missed} ({size}) in {took}, {}", way(transport));
+        if self.repeated > 0 {
+            text += &format!("; {} of them once more after a restart of the daemon", count(self.repeated));
+        }
         if self.missed_unknown {
             text += "; records may be missing from while the connection was lost";
         }

@@ -103,7 +103,7 @@ impl Side {
 const MIN_COLUMNS: u16 = 40;
 
 /// Text from outside (names, queries) cannot play tricks on the terminal or break its row.
-fn plain(cell: &str) -> String {
+pub(crate) fn plain(cell: &str) -> String {
     cell.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

@@ -7,6 +7,7 @@
 
 #![deny(unsafe_code)]
 
+mod clock;
 mod idler;
 mod memory;
 mod path;
@@ -21,6 +22,9 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
+#[cfg(feature = "simulation")]
+pub use clock::simulated;
+pub use clock::{before_wait, elapsed, now, random, system_now};
 pub use idler::{Idle, Idler};
 pub use memory::{MemoryDevice, MemoryOptions};
 pub use poller::{Doorbell, Interest, Poller, WatchedCopy};

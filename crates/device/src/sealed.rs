@@ -53,6 +53,12 @@ impl SealedSender {
         SealedSender { overhead_bytes, sealed: vec![0; MAX_SUPER_BYTES].into(), waiting: None }
     }
 
+    /// Makes envelopes `overhead_bytes` longer than their packets from now on.
+    #[inline]
+    pub fn set_overhead(&mut self, overhead_bytes: usize) {
+        self.overhead_bytes = overhead_bytes;
+    }
+
     /// Whether something waits that the device had no room for.
     #[inline]
     #[must_use]
@@ -107,9 +113,10 @@ impl SealedSender {
             match device.send(to, &[IoSlice::new(&self.sealed[..bytes])], sealed_stride)? {
                 Sent::Done => {}
                 Sent::Full if skip == 0 => return Ok(Sent::Full),
-                // Never longer than this: two envelopes' overhead is less than a part.
+                // Behind it may be a last packet at most, and as good as lost.
                 Sent::Full => {
                     self.waiting = Some(Waiting { to, bytes, stride: sealed_stride, ecn: device.ecn() });
+                    break;
                 }
             }
         }

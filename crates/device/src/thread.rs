@@ -29,6 +29,10 @@ pub(crate) fn be_punctual() {
 
 /// Sleeps for about `time`, a few us more rather than less; a signal may end it early.
 pub fn nap(time: Duration) {
+    #[cfg(feature = "simulation")]
+    if crate::simulated::nap(time) {
+        return;
+    }
     be_punctual();
     let time =
         Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) };
@@ -193,6 +197,10 @@ impl CpuTime {
 /// The processor time that the calling thread has had, in ns: a system call of about 100 ns.
 #[must_use]
 pub fn thread_time_ns() -> u64 {
+    #[cfg(feature = "simulation")]
+    if let Some(now_ns) = crate::simulated::look_ns() {
+        return now_ns;
+    }
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }

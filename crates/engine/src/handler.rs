@@ -188,6 +188,12 @@ pub trait Handler: Send {
         None
     }
 
+    /// Reports the counts of each operator of its query, by its place: first the sources of the [plan](crossdock_query::StatefulProgram),
+    /// then its stages. Only for a query with state; nothing by default.
+    fn operator_counters(&self, report: &mut dyn FnMut(usize, OperatorCounters)) {
+        let _ = report;
+    }
+
     /// How many bytes the state takes that it has now, where they are counted; 0 by default.
     fn state_bytes(&self) -> usize {
         0
@@ -281,6 +287,23 @@ pub struct HandlerCounters {
     pub late: u64,
     /// Rows that a query's stages made, and that could not be computed further: no records that came in.
     pub stage_errors: u64,
+}
+
+/// The counts of one operator of a query with state, since its state began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OperatorCounters {
+    /// Rows, of a source records, that came to it.
+    pub rows_in: u64,
+    /// Rows that left it, behind the conditions and columns that follow.
+    pub rows_out: u64,
+    /// Rows that came after what they belong to was closed.
+    pub late: u64,
+    /// Rows, keys and groups that it forgot for others.
+    pub forgotten: u64,
+    /// Rows, keys or groups that it keeps.
+    pub kept_rows: u64,
+    /// The bytes of these.
+    pub kept_bytes: u64,
 }
 
 impl HandlerCounters {

@@ -35,11 +35,11 @@ mod stateful;
 mod warm;
 
 pub use codec::{DecodeHandler, EncodeHandler, MAX_RECORDS_PER_MESSAGE, Messages};
-pub use handler::{Handler, HandlerCounters, HandlerState, ParameterValues, Sink, Verdict};
+pub use handler::{Handler, HandlerCounters, HandlerState, OperatorCounters, ParameterValues, Sink, Verdict};
 pub use identity::{Key, KeyFields, KeyHasher};
 pub use measure::{Measured, measure};
 pub use native::{Arguments, MAX_KEYS, MAX_WORK_NS, Native, NativeKind, Natives, Parameter, ParameterKind};
-pub use program::{HandlerForm, HandlerProgram, HandlerSource, Made, MakeError, Parameters};
+pub use program::{HandlerForm, HandlerProgram, HandlerSource, Made, MakeError, Parameters, QueryPart};
 pub use row_error::{RowError, RowErrorCounts};
 pub use saved::{SavedStateError, TOO_MANY_ROWS, seal_state};
 pub use select::{Form, ProgramPart, SelectHandler};

@@ -24,6 +24,22 @@ pub struct HandlerProgram {
     /// Set for a subscription's query with state: the texts of the views that it reads streams through, by stream. The clauses
     /// for a slow subscriber are not the handler's.
     pub subscription_views: Option<BTreeMap<String, String>>,
+    /// The part of a query with state that it is, where such a query was cut; all of it when absent.
+    pub part: Option<QueryPart>,
+}
+
+/// A part of a query with state, which runs as a handler of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QueryPart {
+    /// The [reduction](crossdock_query::reduction) of one of its streams.
+    Reduction {
+        /// The stream.
+        stream: String,
+        /// The formats that decided the query's rows.
+        decided: Vec<(String, Format)>,
+    },
+    /// All of it, over reduced streams: their names by those of the streams that the query names.
+    Rest(BTreeMap<String, String>),
 }
 
 /// The language of a handler.
@@ -49,7 +65,13 @@ impl HandlerProgram {
     }
 
     fn of(source: HandlerSource) -> HandlerProgram {
-        HandlerProgram { source, parameters: BTreeMap::new(), null_for_errors: false, subscription_views: None }
+        HandlerProgram {
+            source,
+            parameters: BTreeMap::new(),
+            null_for_errors: false,
+            subscription_views: None,
+            part: None,
+        }
     }
 
     /// With a value for a parameter.
@@ -110,7 +132,27 @@ impl HandlerProgram {
 
     /// Whether it is a query with state, which may read several streams.
     pub fn is_stateful(&self) -> bool {
-        matches!(self.query(), Ok(Some(Query::Stateful(_))))
+        !self.is_reduction() && matches!(self.query(), Ok(Some(Query::Stateful(_))))
+    }
+
+    /// Whether it is the part of a query that keeps no state.
+    fn is_reduction(&self) -> bool {
+        matches!(self.part, Some(QueryPart::Reduction { .. }))
+    }
+
+    /// The reduction of a stream's records in this format for a query with state. Where it lets all pass, it changes nothing.
+    ///
+    /// # Errors
+    /// The query does not fit the format; it is no [part](QueryPart::Reduction) of that kind.
+    pub fn plan_reduction(&self, tables: &Tables, input: &Format) -> Result<Program, MakeError> {
+        let Some(QueryPart::Reduction { stream, decided }) = &self.part else { return Err(MakeError::NotStateful) };
+        let (query, program) = self.plan_stateful(decided, tables)?;
+        let readers = query.readers(&program, stream, input, &self.parameters)?;
+        let all = |name: &str| -> Result<Program, MakeError> {
+            let quoted = name.replace('"', "\"\"");
+            Ok(crossdock_query::parse(&format!("SELECT * FROM \"{quoted}\""))?.plan(input)?)
+        };
+        crossdock_query::reduction(&readers).map_or_else(|| all(stream), Ok)
     }
 
     /// The query, if it is one.
@@ -127,7 +169,10 @@ impl HandlerProgram {
                 if self.subscription_views.is_none() {
                     query.check_no_clauses()?;
                 }
-                Query::Stateful(query)
+                match &self.part {
+                    Some(QueryPart::Rest(instead)) => Query::Stateful(query.reading(instead)?),
+                    _ => Query::Stateful(query),
+                }
             }
         };
         Ok(Some(match query {
@@ -196,6 +241,7 @@ impl HandlerProgram {
     /// An error of the query or the parameters, or does not fit the format.
     pub fn make(&self, natives: &Natives, input: &Format) -> Result<Made, MakeError> {
         match &self.source {
+            HandlerSource::Sql(_) if self.is_reduction() => Ok(of_query(self.plan_reduction(natives.tables(), input)?)),
             HandlerSource::Sql(_) | HandlerSource::State(_) => {
                 let Some(Query::Select(select)) = self.query()? else {
                     // Only for one stream it could be made here.
@@ -204,15 +250,7 @@ impl HandlerProgram {
                     let decided = [(stream.clone(), input.clone())];
                     return self.make_stateful((&decided, natives.tables()), stream, input);
                 };
-                let program = select.plan_with(input, &self.parameters)?;
-                let handler = SelectHandler::new(program.clone());
-                Ok(Made {
-                    output: program.output.clone(),
-                    form: HandlerForm { steps: handler.steps() },
-                    is_metered: true,
-                    parameters: Parameters(Prepares::Query(Box::new(program))),
-                    handler: Box::new(handler),
-                })
+                Ok(of_query(select.plan_with(input, &self.parameters)?))
             }
             HandlerSource::Native(name) => {
                 let kind = natives.get(name)?;
@@ -224,6 +262,18 @@ impl HandlerProgram {
                 Ok(Made { handler, output, form, is_metered, parameters })
             }
         }
+    }
+}
+
+/// The handler of a query without state.
+fn of_query(program: Program) -> Made {
+    let handler = SelectHandler::new(program.clone());
+    Made {
+        output: program.output.clone(),
+        form: HandlerForm { steps: handler.steps() },
+        is_metered: true,
+        parameters: Parameters(Prepares::Query(Box::new(program))),
+        handler: Box::new(handler),
     }
 }
 

@@ -243,3 +243,31 @@ fn rows_of_windows_are_compared_with_those_before_up_to_the_end_of_the_stream() 
     run.end("w");
     assert_eq!(run.rows, ["0|1|1", "10000000000|3|5", "20000000000|1|1"]);
 }
+
+/// QUALIFY is the condition of a query around one with OVER; rows that it leaves out count in the frames of others.
+#[test]
+fn qualify_leaves_out_rows_as_a_query_around_does() {
+    let streams = [("A", "k string null\nv i64\n")];
+    let rows = ["a|3", "b|1", "a|4", "null|7", "a|9", "b|8", "null|2", "a|1"];
+    let lists = "k, v, row_number() OVER (PARTITION BY k) AS n, sum(v) OVER w AS s FROM A";
+    for (qualify, around) in [
+        ("n <= 2", "n <= 2"),
+        ("s > 4 AND v <> 9", "s > 4 AND v <> 9"),
+        ("row_number() OVER (PARTITION BY k) = 2", "n = 2"),
+        ("N = 1 OR s IS NULL", "n = 1 OR s IS NULL"),
+    ] {
+        let window = "WINDOW w AS (PARTITION BY k ROWS 1 PRECEDING)";
+        let texts = [
+            format!("SELECT {lists} QUALIFY {qualify} {window}"),
+            format!("SELECT {lists} {window} QUALIFY {qualify}"),
+            format!("SELECT * FROM (SELECT {lists} {window}) q WHERE {around}"),
+        ];
+        let [before, behind, wanted] = texts.map(|sql| {
+            let mut run = SqlRun::new(&sql, &streams);
+            run.feed("A", &rows);
+            run.rows
+        });
+        assert!(!wanted.is_empty() && wanted.len() < rows.len(), "{qualify}: {wanted:?}");
+        assert_eq!((&before, &behind), (&wanted, &wanted), "{qualify}");
+    }
+}

@@ -127,9 +127,9 @@ fn notify_observer(name: &'static str) {
     }
 }
 
-/// Ends the process if it is `name` that `CROSSDOCK_FAILPOINT` says, and it was passed often enough.
+/// Ends the process if it is `name` that `CROSSDOCK_FAILPOINT` says, and it was passed often enough. Other crates have lists of their own.
 #[cfg(feature = "failpoints")]
-pub(crate) fn pass(name: &'static str) {
+pub fn pass(name: &'static str) {
     use std::sync::{
         LazyLock,
         atomic::{AtomicU64, Ordering},

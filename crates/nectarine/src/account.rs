@@ -30,6 +30,8 @@ pub(crate) struct Missed {
 struct StreamPosition {
     /// The records that had passed when the subscription began.
     began: u64,
+    /// The number of the next record then, if the daemon numbers them over restarts.
+    number: Option<u64>,
     /// Those that came since, and those that the daemon has said it dropped.
     received: u64,
     /// The last report.
@@ -37,9 +39,32 @@ struct StreamPosition {
 }
 
 impl StreamPosition {
+    /// The number of the next record, if they are numbered.
+    fn next_number(&self) -> Option<u64> {
+        Some(self.number? + self.received)
+    }
+
     /// How many records of the stream have passed for the subscriber, in the daemon's count.
     fn passed(&self) -> u64 {
         self.began + self.received + self.last.left_out.unwrap_or(0)
+    }
+}
+
+/// The numbers of records that arrived together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RecordNumbers {
+    /// That of the first, if the daemon numbers them over restarts.
+    pub(crate) first: Option<u64>,
+    /// How many of the first had come before, from this daemon or an earlier one.
+    pub(crate) repeated: usize,
+}
+
+impl RecordNumbers {
+    /// The first of the records was taken out.
+    #[inline]
+    pub(crate) fn pass_one(&mut self) {
+        self.first.iter_mut().for_each(|first| *first += 1);
+        self.repeated = self.repeated.saturating_sub(1);
     }
 }
 
@@ -134,6 +159,10 @@ pub(crate) struct Account {
     has_begun: bool,
     place: Option<StreamPosition>,
     gap: Gap,
+    /// The number behind all records that have come, where they are numbered.
+    next_new: Option<u64>,
+    /// Records that came once more.
+    repeated: u64,
     /// Publishers that were not listed when the connection was lost once more.
     given_up: u32,
 }
@@ -148,7 +177,11 @@ impl Account {
         let missed = match &before {
             None => (!is_first).then_some(Missed { records: None, at_most: false }),
             Some(before) => {
-                if before.last.epoch == position.epoch {
+                if let (Some(next), Some(own)) = (position.number, before.next_number()) {
+                    // Each record has the same number at all daemons.
+                    let new = own.max(self.next_new.unwrap_or(0));
+                    self.gap.certain += i128::from(next.saturating_sub(new));
+                } else if before.last.epoch == position.epoch {
                     self.gap.certain += i128::from(position.passed) - i128::from(before.passed());
                     self.gap.resolve_all(&position);
                 } else {
@@ -162,7 +195,9 @@ impl Account {
                 self.gap.unreported()
             }
         };
-        self.place = Some(StreamPosition { began: position.passed, received: 0, last: position });
+        let number = position.number;
+        self.next_new = number.map(|number| number.max(self.next_new.unwrap_or(0)));
+        self.place = Some(StreamPosition { began: position.passed, number, received: 0, last: position });
         missed
     }
 
@@ -172,6 +207,29 @@ impl Account {
         if let Some(place) = &mut self.place {
             place.received += records;
         }
+    }
+
+    /// Records have come: their numbers.
+    #[inline]
+    pub(crate) fn number(&mut self, records: usize) -> RecordNumbers {
+        let first = self.place.as_ref().and_then(StreamPosition::next_number);
+        self.note(records as u64);
+        let (Some(number), Some(next_new)) = (first, &mut self.next_new) else { return RecordNumbers::default() };
+        let repeated = next_new.saturating_sub(number).min(records as u64);
+        *next_new = (*next_new).max(number + records as u64);
+        self.repeated += repeated;
+        RecordNumbers { first, repeated: repeated as usize }
+    }
+
+    /// The records that come are not counted by their numbers any more.
+    pub(crate) fn forget_numbers(&mut self) {
+        self.place.iter_mut().for_each(|place| place.number = None);
+        self.next_new = None;
+    }
+
+    /// Records that came once more, from a daemon that was started again.
+    pub(crate) fn repeated(&self) -> u64 {
+        self.repeated
     }
 
     /// The daemon says how far the stream has come. Gives the missed records that are not yet reported.

@@ -7,8 +7,10 @@
 
 mod lent;
 pub(crate) mod memory;
+mod routed;
 mod secure;
 pub(crate) mod udp;
+mod unit;
 
 #[cfg(test)]
 pub(crate) mod conformance;

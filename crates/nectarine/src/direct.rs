@@ -1,16 +1,21 @@
 //! A session between two programs over packets, without a daemon between them.
 //!
 //! It is the session of [`crate::carrier::udp`] with nothing above it: no streams, queries or mailboxes. Both sides send records
-//! and call one another.
+//! and call one another. A message that is no record belongs to a protocol ([`crate::protocol`]): [`calls`] is one, and programs add others.
+
+mod calls;
+mod plugged;
 
 use crate::carrier::Carrier;
 use crate::carrier::udp::Udp;
 use crate::error::Error;
 use crate::incoming::{Arrived, Bytes, Heard};
 use crate::link::MAX_PAYLOAD_BYTES;
-use crate::node::rpc::header::{HEADER_BYTES, Header as CallHeader, MessageKind};
+use crate::node::rpc::header::{Header as CallHeader, MessageKind};
 use crate::outgoing::{Message, Outgoing, PacketBuffer};
+use crate::protocol::Protocols;
 use crate::settings::{Clients, DeliveryClass, Keys};
+use calls::{CALLS, Calls};
 use crossdock_device::Idler;
 use crossdock_format::record_len;
 use crossdock_transport::header::PayloadSpan;
@@ -22,11 +27,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Requests that wait to be served, and replies that wait to be taken, at most; further ones are dropped, as if their deadline had
-/// passed.
-const MOST_CALLS: usize = 1024;
-/// The most bytes of them: two of the longest messages. Their credit was returned when they arrived.
-const MOST_CALL_BYTES: usize = 2 * MAX_MESSAGE_BYTES;
 /// Frames of datagrams that wait to be taken, at most; the oldest are dropped. They have no credit, and each holds a buffer.
 const MOST_DATAGRAMS: usize = 64;
 
@@ -69,23 +69,10 @@ pub struct Direct {
     open: Option<(SuperPacket<PacketBuffer>, u64, DeliveryClass)>,
     joining: Joiner<Vec<u8>>,
     arrived: VecDeque<Arrived>,
-    requests: VecDeque<Request>,
-    replies: VecDeque<(u64, Result<Vec<u8>, String>)>,
-    /// Bytes of these requests and replies.
-    call_bytes: usize,
+    /// The owners of what is not records: calls, and what the program has added.
+    protocols: Protocols,
     /// How many of `arrived` are datagrams.
     datagrams: usize,
-    /// The number of the last call of this side, and of the last one that came.
-    called: u64,
-    served: u64,
-}
-
-/// A call that waits for its turn.
-struct Request {
-    number: u64,
-    /// With its header.
-    message: Vec<u8>,
-    until_ns: u64,
 }
 
 /// Records that arrived together. They hold a buffer until they are dropped.
@@ -176,6 +163,9 @@ impl Direct {
     }
 
     fn over(udp: Udp, started: Instant) -> Direct {
+        let mut protocols = Protocols::default();
+        let registered = protocols.register(CALLS, Box::<Calls>::default());
+        debug_assert!(registered.is_ok(), "the table is empty");
         Direct {
             started,
             udp,
@@ -186,12 +176,8 @@ impl Direct {
             open: None,
             joining: Joiner::default(),
             arrived: VecDeque::new(),
-            requests: VecDeque::new(),
-            replies: VecDeque::new(),
-            call_bytes: 0,
+            protocols,
             datagrams: 0,
-            called: 0,
-            served: 0,
         }
     }
 
@@ -304,15 +290,14 @@ impl Direct {
     /// There is no session.
     pub fn serve(&mut self, mut procedure: impl FnMut(&[u8], &mut Vec<u8>) -> Result<(), String>) -> Result<(), Error> {
         while self.udp.has_room()
-            && let Some(Request { number, message, until_ns }) = self.requests.pop_front()
+            && let Some(request) = self.calls().and_then(Calls::take_request)
         {
-            self.call_bytes -= message.len();
             // Its caller does not wait any more.
-            if until_ns <= self.now_ns() {
+            if request.until_ns <= self.now_ns() {
                 continue;
             }
-            let mut reply = Vec::new();
-            match procedure(&message[HEADER_BYTES..], &mut reply) {
+            let (number, mut reply) = (request.number, Vec::new());
+            match procedure(&request.body, &mut reply) {
                 Ok(()) => self.send_call(CallHeader::new(MessageKind::Reply, number), &reply)?,
                 Err(text) => self.send_call(CallHeader::new(MessageKind::Failed, number), text.as_bytes())?,
             }
@@ -325,18 +310,16 @@ impl Direct {
     /// # Errors
     /// There is no session.
     pub fn begin_call(&mut self, request: &[u8], deadline: Duration) -> Result<u64, Error> {
-        self.called += 1;
+        let number = self.calls().map_or(0, Calls::next_number);
         let deadline_us = u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX);
-        let header = CallHeader { kind: MessageKind::Request, number: self.called, deadline_us };
+        let header = CallHeader { kind: MessageKind::Request, number, deadline_us };
         self.send_call(header, request)?;
-        Ok(self.called)
+        Ok(number)
     }
 
     /// The next reply that has arrived, with the number of its call: its bytes, or the procedure's error in words.
     pub fn take_reply(&mut self) -> Option<(u64, Result<Vec<u8>, String>)> {
-        let (number, reply) = self.replies.pop_front()?;
-        self.call_bytes -= reply.as_ref().map_or_else(String::len, Vec::len);
-        Some((number, reply))
+        self.calls().and_then(Calls::take_reply)
     }
 
     /// Calls the other program and waits for the reply, polling. Replies to earlier calls are dropped.
@@ -364,13 +347,30 @@ impl Direct {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
+    /// Request-response, which every session has.
+    fn calls(&mut self) -> Option<&mut Calls> {
+        let calls = self.protocols.get_mut(CALLS);
+        debug_assert!(calls.is_some(), "it is registered first");
+        calls
+    }
+
     fn send_call(&mut self, header: CallHeader, body: &[u8]) -> Result<(), Error> {
+        if let Some(calls) = self.calls() {
+            calls.outgoing = Some(header);
+        }
+        self.send_message(CALLS, body)
+    }
+
+    /// Sends a message of a protocol of the reliable class.
+    fn send_message(&mut self, number: u16, data: &[u8]) -> Result<(), Error> {
         // Records that were published before it come before it.
         self.flush();
-        let message = [&header.encode(), body].concat();
-        let addr = self.udp.peer();
-        let lost = |_| Error::Lost { addr: addr.to_string(), reason: "no session stands".to_owned() };
-        self.udp.send(Message::mailbox(0, message)).map_err(lost)
+        let message = Message::mailbox(number, self.protocols.message(number, data));
+        self.udp.send(message).map_err(|_| self.no_session())
+    }
+
+    fn no_session(&self) -> Error {
+        Error::Lost { addr: self.udp.peer().to_string(), reason: "no session stands".to_owned() }
     }
 
     /// Records that are packed join the session's queue.
@@ -411,7 +411,12 @@ impl Direct {
 
     fn deliver(&mut self, arrived: Arrived, now_ns: u64) -> Result<(), PieceError> {
         let (kind, piece, data_end) = (arrived.header.kind, arrived.header.piece, arrived.data_end);
-        let is_whole = kind == PacketKind::Data && piece == Piece::Whole && !self.joining.has_begun();
+        let has_begun = self.joining.has_begun() || self.protocols.has_begun();
+        let is_whole = kind == PacketKind::Data && piece == Piece::Whole && !has_begun;
+        if kind == PacketKind::Datagram && arrived.header.stream != 0 {
+            arrived.payloads().for_each(|payload| self.protocols.take_whole(arrived.header.stream, payload, now_ns));
+            return Ok(());
+        }
         if is_whole || kind == PacketKind::Datagram {
             self.arrived.push_back(arrived);
             self.datagrams += usize::from(!is_whole);
@@ -424,12 +429,18 @@ impl Direct {
             return Ok(());
         }
         for payload in arrived.payloads() {
-            let joined = self.joining.take(piece, payload, MAX_MESSAGE_BYTES)?;
-            let Some(bytes) = joined.map(Joined::into_vec) else { continue };
             if kind == PacketKind::Message {
-                self.take_call(bytes, now_ns);
+                if self.joining.has_begun() {
+                    return Err(PieceError::OutOfPlace);
+                }
+                self.protocols.take(arrived.header.stream, piece, payload, now_ns)?;
                 continue;
             }
+            if self.protocols.has_begun() {
+                return Err(PieceError::OutOfPlace);
+            }
+            let joined = self.joining.take(piece, payload, MAX_MESSAGE_BYTES)?;
+            let Some(bytes) = joined.map(Joined::into_vec) else { continue };
             let span = PayloadSpan { start: 0, len: bytes.len() as u32, records: arrived.header.records };
             let (bytes, header) = (Bytes::Joined(bytes), arrived.header);
             self.arrived.push_back(Arrived { bytes, header, spans: vec![span], data_end });
@@ -450,31 +461,6 @@ impl Direct {
             self.datagrams -= 1;
         }
     }
-
-    /// A message of a call; one that is none is passed over.
-    fn take_call(&mut self, mut message: Vec<u8>, now_ns: u64) {
-        let Some(header) = CallHeader::parse(&message) else { return };
-        if self.call_bytes + message.len() > MOST_CALL_BYTES {
-            return;
-        }
-        match header.kind {
-            MessageKind::Request if header.number > self.served && self.requests.len() < MOST_CALLS => {
-                self.served = header.number;
-                self.call_bytes += message.len();
-                let until_ns = now_ns.saturating_add(header.deadline_us.saturating_mul(1000));
-                self.requests.push_back(Request { number: header.number, message, until_ns });
-            }
-            MessageKind::Reply | MessageKind::Failed if self.replies.len() < MOST_CALLS => {
-                let body = message.split_off(HEADER_BYTES);
-                let is_reply = header.kind == MessageKind::Reply;
-                let text = |body: Vec<u8>| String::from_utf8_lossy(&body).into_owned();
-                let reply = if is_reply { Ok(body) } else { Err(text(body)) };
-                self.call_bytes += reply.as_ref().map_or_else(String::len, Vec::len);
-                self.replies.push_back((header.number, reply));
-            }
-            _ => {}
-        }
-    }
 }
 
 impl Drop for Direct {
@@ -486,6 +472,7 @@ impl Drop for Direct {
 
 #[cfg(test)]
 mod tests {
+    use super::calls::MOST_CALL_BYTES;
     use super::*;
     use crate::carrier::conformance::eventually;
     use std::net::Ipv4Addr;
@@ -688,7 +675,8 @@ mod tests {
             }
             sent == 48 && there.is_settled()
         });
-        assert!(here.call_bytes <= MOST_CALL_BYTES && here.requests.len() == 31, "{}", here.requests.len());
+        let (bytes, requests) = here.calls().map(|calls| (calls.bytes, calls.requests.len())).unwrap();
+        assert!(bytes <= MOST_CALL_BYTES && requests == 31, "{requests}");
         let mut served = 0;
         eventually("all that wait are served", || {
             here.serve(|_, _| {
@@ -698,9 +686,9 @@ mod tests {
             .unwrap();
             here.turn().unwrap();
             there.turn().unwrap();
-            there.replies.len() == 31
+            there.calls().unwrap().replies() == 31
         });
-        assert_eq!((served, here.call_bytes), (31, 0));
+        assert_eq!((served, here.calls().unwrap().bytes), (31, 0));
         for number in 0..10 * MOST_DATAGRAMS as u64 {
             there.publish_datagram(&record(number, 64), 1).unwrap();
             there.turn().unwrap();

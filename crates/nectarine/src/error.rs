@@ -25,6 +25,9 @@ pub enum Error {
         /// The observation.
         reason: String,
     },
+    /// The source route is none, or does not go with the other settings.
+    #[error("the source route {0}")]
+    Route(String),
     /// Shared memory was asked for, and the daemon cannot be attached to.
     #[error(
         "no shared memory with the daemon at {addr}: {reason} (it must run on this machine, with attaching enabled for this \
@@ -166,6 +169,14 @@ pub enum Error {
     /// An [`crate::Interrupter`] was used.
     #[error("interrupted")]
     Interrupted,
+    /// A session has no protocol of that number, or cannot have it.
+    #[error("protocol {number}: {reason}")]
+    Protocol {
+        /// The protocol's number.
+        number: u16,
+        /// The fault, and what would help.
+        reason: String,
+    },
     /// A builder lacks something.
     #[error("{0}")]
     Incomplete(&'static str),
@@ -186,6 +197,7 @@ impl Error {
         matches!(
             self,
             Error::Address { .. }
+                | Error::Route(_)
                 | Error::Query(_)
                 | Error::UnknownStream(_)
                 | Error::UnknownMailbox(_)
@@ -194,6 +206,7 @@ impl Error {
                 | Error::UnknownFormat(_)
                 | Error::ProcedureName { .. }
                 | Error::Conversion(_)
+                | Error::Protocol { .. }
                 | Error::Incomplete(_)
         )
     }

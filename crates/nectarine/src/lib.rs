@@ -13,6 +13,9 @@
 //! **Procedures.** A program offers a procedure by name ([`Node::serve`]), and programs anywhere call it with a deadline
 //! ([`Node::procedure`]). Each call is carried out at most once.
 //!
+//! **Protocols.** Two programs have a session without a daemon between them ([`Direct`]). Beside records, datagrams and calls it carries
+//! messages of their own protocols: each is a number, the template of a header and two hooks ([`Protocol`]). `examples/telemetry` adds one.
+//!
 //! **The way.** With a daemon on the same machine all this goes by shared memory, and nobody makes a system call while
 //! messages flow; with one elsewhere by packets. Both have the same interface, but that a message over packets is one packet, and that
 //! syncs, host conditions and calls of a core need shared memory. The address chooses (`host:port`, or `unix:PATH` and
@@ -20,6 +23,9 @@
 //!
 //! **Keys.** Every builder takes this program's private key and the daemon's public one (`keys`): sessions over packets are secure
 //! then, as a daemon asks of all that are not on its machine or in a network that it trusts.
+//!
+//! **Source routes.** Every builder takes a [`NodeRoute`] beside keys: the session is with the last of its nodes, and its packets
+//! take the others on their way.
 //!
 //! **Traces.** Every builder takes a [`Trace`] too: a file in the format of qlog that gets all packets of the session, and the state
 //! of its path.
@@ -125,11 +131,15 @@ mod owner;
 mod packing;
 mod ping;
 mod post;
+mod protocol;
 mod publisher;
 mod records;
+mod route;
 mod settings;
 mod shared;
 mod signal;
+#[cfg(feature = "simulation")]
+mod simulated;
 #[cfg(feature = "futures")]
 mod sinks;
 #[cfg(feature = "futures")]
@@ -151,13 +161,21 @@ pub use iteration::{Batches, RecordIter, Typed};
 pub use link::awaiting::PublisherEvent;
 pub use node::{
     Burst, Call, CallError, MailboxOptions, Message, Messages, Node, NodeBuilder, Procedure, Put, Reader,
-    ReaderOptions, Reply, Service, ServiceCounts, Writer, WriterOptions,
+    ReaderOptions, RecordSender, Reply, Service, ServiceCounts, Writer, WriterOptions,
 };
 pub use ping::Pinger;
 pub use post::DroppedMessages;
+pub use protocol::{
+    ArrivedData, DataPlace, HeaderTemplate, MAX_PROTOCOL_HEADER_BYTES, Protocol, ProtocolCounts, StartOfData,
+};
+#[cfg(feature = "simulation")]
+pub use publisher::Announcement;
 pub use publisher::{PublishSummary, Publisher, PublisherBuilder};
 pub use records::{ReceivedRecord, Records, TakenRecords};
+pub use route::NodeRoute;
 pub use settings::{DeliveryClass, Transport};
+#[cfg(feature = "simulation")]
+pub use simulated::SimulatedDevice;
 #[cfg(feature = "futures")]
 pub use sinks::TypedSink;
 #[cfg(feature = "futures")]

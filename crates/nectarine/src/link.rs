@@ -6,6 +6,8 @@
 
 pub(crate) mod awaiting;
 mod backlog;
+mod datagrams;
+mod kept;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +32,7 @@ use crossdock_transport::{
     ControlMessage, HEADER_BYTES, Header, Joiner, MAX_CONTROL_BYTES, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES, Notice,
     PacketKind, Piece, PieceError, Reply, Request, SuperPacket, TrafficClass,
 };
+use kept::{KeptRecords, waiting_records};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -96,6 +99,10 @@ pub(crate) struct Link {
     records: u64,
     /// Records of datagrams that a lost session left over.
     dropped_records: u64,
+    /// Records that went into another session, since the daemon did not have them from the one before.
+    repeated_records: u64,
+    /// The records that a durable daemon has in no checkpoint.
+    kept: Option<KeptRecords>,
     /// Whether records wait until the daemon has said which it has from earlier sessions.
     is_resuming: bool,
     /// Of a publisher that waits for subscribers.
@@ -127,6 +134,7 @@ impl Link {
         let place = DaemonAddress::of(&settings)?;
         let timeout_ns = u64::try_from(settings.connect_timeout.as_nanos()).unwrap_or(u64::MAX);
         let mut link = Link::unconnected(settings, place);
+        link.begin_class();
         match link.connect(0, timeout_ns) {
             Err(error) if link.waits_for_first() && error.is_no_daemon() => link.lose(error.to_string()),
             connected => connected?,
@@ -145,7 +153,7 @@ impl Link {
             settings,
             place,
             descriptor: 0,
-            started: Instant::now(),
+            started: crossdock_device::now(),
             state: State::Ended,
             sessions: 0,
             backoff_ns: BACKOFF_NS.0,
@@ -158,6 +166,8 @@ impl Link {
             published: None,
             records: 0,
             dropped_records: 0,
+            repeated_records: 0,
+            kept: None,
             is_resuming: false,
             awaiting: None,
             most_record_bytes: MAX_MESSAGE_BYTES,
@@ -175,7 +185,7 @@ impl Link {
 
     /// Now, in ns since the link was made.
     pub(crate) fn now_ns(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from(crossdock_device::elapsed(self.started).as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Whether the session stands.
@@ -225,6 +235,11 @@ impl Link {
     /// Packets sent again so far, over all sessions.
     pub(crate) fn resent(&self) -> u64 {
         self.carrier.resent()
+    }
+
+    /// Records that went into another session, since the daemon did not have them from the one before.
+    pub(crate) fn repeated_records(&self) -> u64 {
+        self.repeated_records
     }
 
     /// Units of datagrams that wait until the path has room for them.
@@ -436,16 +451,6 @@ impl Link {
         }
     }
 
-    /// Takes a record that is longer than a packet, behind all else; `false` while there is no room for one.
-    pub(crate) fn send_record(&mut self, record: &[u8], stream: u32, format: u64) -> bool {
-        let has_room = self.is_up() && self.has_room();
-        if has_room {
-            self.records += 1;
-            self.enqueue(Message::record(record.to_vec(), stream, format));
-        }
-        has_room
-    }
-
     /// Units queued and unacknowledged.
     pub(crate) fn backlog_units(&self) -> usize {
         self.backlog.len() + self.carrier.unacknowledged()
@@ -453,27 +458,12 @@ impl Link {
 
     /// Whether more may be sent before what waits has gone.
     pub(crate) fn has_room(&self) -> bool {
-        self.backlog.is_empty() && !self.is_resuming && self.carrier.has_room()
+        self.backlog.is_empty() && !self.is_resuming && self.has_room_to_keep() && self.carrier.has_room()
     }
 
     /// An empty packet to fill with records; `None` while there is no room for one.
     pub(crate) fn begin_packet(&mut self) -> Option<SuperPacket<PacketBuffer>> {
         if self.is_up() && self.has_room() { self.carrier.begin_packet() } else { None }
-    }
-
-    /// Puts a packet of records, which was begun in the session of that number, behind all else. Datagrams of a lost session are
-    /// lost.
-    pub(crate) fn end_packet(&mut self, unit: Outgoing, session: u64) {
-        if let Outgoing::Records { packet, .. } = &unit {
-            self.records += packet.records();
-        }
-        if self.is_up() && session == self.sessions {
-            self.enqueue(unit);
-        } else {
-            self.dropped_records += unit.datagram_records();
-            self.backlog.extend(unit.unsent().map(Waiting::Unsent));
-            self.pump();
-        }
     }
 
     /// Returns the credit for the first `data_end` units of data.
@@ -531,7 +521,7 @@ impl Link {
             self.inbox.push_back(Incoming::Reconnected);
         }
         let kept = std::mem::take(&mut self.backlog);
-        let unsent = kept.iter().map(|waiting| waiting.records(self.published.as_ref())).sum();
+        let unsent = waiting_records(&kept, self.published.as_ref());
         debug_assert!(unsent <= self.records, "what waits was handed over before");
         self.is_resuming = false;
         for mut request in self.opening.clone() {
@@ -554,10 +544,7 @@ impl Link {
         self.changed = true;
         let Header { kind, piece, .. } = arrived.header;
         let taken = match kind {
-            PacketKind::Datagram => {
-                self.inbox.push_back(Incoming::Records(arrived));
-                Ok(())
-            }
+            PacketKind::Datagram => self.take_datagrams(arrived),
             PacketKind::Data if piece == Piece::Whole && !self.joining_data.has_begun() => {
                 self.inbox.push_back(Incoming::Records(arrived));
                 Ok(())
@@ -611,6 +598,7 @@ impl Link {
             Ok(ControlMessage::Reply(reply)) => self.take_reply(reply),
             // Whoever listens without ever looking does not have it pile up.
             Ok(ControlMessage::Notice(Notice::ConverterWanted { .. })) if self.wants() >= MAX_WANTS => {}
+            Ok(ControlMessage::Notice(Notice::Durable { records, .. })) => self.release_kept(records),
             Ok(ControlMessage::Notice(notice)) => self.inbox.push_back(Incoming::Notice(notice)),
             // A newer daemon may say more than this version understands.
             Ok(ControlMessage::Request(_)) | Err(_) => {}
@@ -623,26 +611,11 @@ impl Link {
         self.inbox.iter().filter(is_want).count()
     }
 
-    /// Of the records that wait, those go that the daemon does not have: it has `taken` of all so far, if it says so.
-    fn resume(&mut self, taken: Option<u64>) {
-        if !std::mem::take(&mut self.is_resuming) {
-            return;
-        }
-        let format = self.published.as_ref();
-        let unsent: u64 = self.backlog.iter().map(|waiting| waiting.records(format)).sum();
-        let mut known = taken.map_or(0, |taken| taken.saturating_sub(self.records.saturating_sub(unsent)));
-        for waiting in &mut self.backlog {
-            if let Waiting::Unsent(unsent) = waiting {
-                known -= unsent.skip(known, format);
-            }
-        }
-        self.pump();
-    }
-
     fn take_reply(&mut self, reply: Reply) {
         let (id, result) = match reply {
             Reply::Done { id } => (id, Ok(Answer::Done)),
-            Reply::Announced { id, most_record_bytes, taken, subscriptions } => {
+            Reply::Announced { id, most_record_bytes, taken, subscriptions, durable } => {
+                self.begin_keeping(durable);
                 self.most_record_bytes =
                     usize::try_from(most_record_bytes).unwrap_or(usize::MAX).min(MAX_MESSAGE_BYTES);
                 if !self.begin_awaiting(subscriptions, taken) {
@@ -712,6 +685,7 @@ impl Link {
         let waiting = self.backlog.drain(..).filter_map(Waiting::unsent);
         let kept = self.carrier.lose().into_iter().chain(waiting);
         self.backlog = kept.map(Waiting::Unsent).collect();
+        self.send_kept_again();
         // Without a publication the daemon does not know which of them it has: those of the class datagram arrive once at most.
         if self.opening.iter().any(|request| matches!(request, Request::Announce { publication: None, .. })) {
             self.backlog.clear();
@@ -781,7 +755,7 @@ impl Link {
     /// Whether nothing more needs to be sent or acknowledged.
     pub(crate) fn is_settled(&self) -> bool {
         match self.state {
-            State::Up => self.backlog_units() == 0,
+            State::Up => self.backlog_units() == 0 && self.is_durable(),
             State::Ended => true,
             State::Dialling { .. } | State::Down { .. } => false,
         }

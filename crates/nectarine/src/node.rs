@@ -7,11 +7,13 @@ mod open_side;
 mod reader;
 mod remote;
 pub(crate) mod rpc;
+mod sending;
 mod session;
 mod writer;
 
 pub use reader::{Burst, Message, Messages, Reader, ReaderOptions};
 pub use rpc::{Call, CallError, Procedure, Reply, Service, ServiceCounts};
+pub use sending::RecordSender;
 pub use writer::{Put, Writer, WriterOptions};
 
 use crate::client::{Client, Interrupter};
@@ -110,6 +112,8 @@ impl Node {
             transport => transport,
         };
         let mut settings = Settings { addr, transport, ..self.session.settings.clone() };
+        // It is where the last node says that it is, and has that one's key if nothing else is said.
+        let key = key.or(settings.route.take().map(|route| route.destination));
         if let (Some(keys), Some(key)) = (&mut settings.keys, key) {
             keys.daemon = key;
         }

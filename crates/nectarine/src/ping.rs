@@ -4,6 +4,7 @@ use crate::carrier::Carrier;
 use crate::carrier::udp::Udp;
 use crate::error::Error;
 use crate::incoming::Heard;
+use crate::route::NodeRoute;
 use crate::settings::{DaemonAddress, Keys, Settings, Transport};
 use crate::trace::Trace;
 use crossdock_device::{Idler, Poller};
@@ -69,10 +70,23 @@ impl Pinger {
         timeout: Duration,
         trace: Option<&Trace>,
     ) -> Result<Pinger, Error> {
+        Pinger::connect_over(addr, (keys, None), timeout, trace)
+    }
+
+    /// The same, over a source route, if there is one: then the keys are those with the daemon of its first node.
+    ///
+    /// # Errors
+    /// Those of [`Pinger::connect`], and a node of the route refuses.
+    pub fn connect_over(
+        addr: impl Into<String>,
+        (keys, route): (Option<(PrivateKey, PublicKey)>, Option<NodeRoute>),
+        timeout: Duration,
+        trace: Option<&Trace>,
+    ) -> Result<Pinger, Error> {
         let (addr, started) = (addr.into(), Instant::now());
         let keys = keys.map(|(private, daemon)| Keys { private, daemon });
         let trace = trace.cloned();
-        let settings = Settings { transport: Transport::Udp, keys, trace, ..Settings::new(addr.clone()) };
+        let settings = Settings { transport: Transport::Udp, keys, route, trace, ..Settings::new(addr.clone()) };
         let Some(peer) = DaemonAddress::of(&settings)?.packets else {
             return Err(Error::Address { addr, reason: "a daemon's address for packets is host:port".to_owned() });
         };

@@ -9,12 +9,12 @@ use crate::link::awaiting::{AwaitSubscribers, Awaiting, OnPublisherEvent, Publis
 use crate::packing::Packing;
 use crate::settings::{DeliveryClass, Settings, Transport, setting_methods};
 use crate::shared::Inner;
+use crossdock_device::random;
 use crossdock_format::convert::Conversion;
 use crossdock_format::typed::{RecordWriter, TypedError};
 use crossdock_format::{Format, Record};
 use crossdock_transport::Request;
 use crossdock_transport::control::{Publication, PublisherId};
-use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex, PoisonError};
 #[cfg(feature = "futures")]
@@ -31,8 +31,14 @@ const UNACKNOWLEDGED: usize = 16;
 /// How long a dropped publisher tries to get rid of what it has.
 const FAREWELL: Duration = Duration::from_millis(250);
 
+/// The stream of a publisher, the format of its records, and their class.
+type Parts = (String, Format, DeliveryClass);
+
 /// The callback for the events of publishers.
 type OnEvent = Arc<Mutex<dyn FnMut(PublisherEvent) + Send>>;
+
+#[cfg(feature = "simulation")]
+pub use simulated::Announcement;
 
 /// Sets up a [`Publisher`].
 #[derive(Clone)]
@@ -43,6 +49,8 @@ pub struct PublisherBuilder {
     key: Vec<String>,
     linger: Duration,
     class: DeliveryClass,
+    /// Bytes of the circuit that it asks for.
+    circuit: Option<u64>,
     await_subscribers: Option<AwaitSubscribers>,
     on_event: Option<OnEvent>,
 }
@@ -94,6 +102,15 @@ impl PublisherBuilder {
         self
     }
 
+    /// Has the daemon reserve a circuit for the publisher: at least `bytes` bytes of buffers, with the credit for them, that no other
+    /// traffic takes while the publisher is connected. Only for [`DeliveryClass::Reliable`]. The publisher does not connect if the daemon
+    /// has no room for it; after a lost connection it goes on without one in this case.
+    #[must_use]
+    pub fn circuit(mut self, bytes: u64) -> Self {
+        self.circuit = Some(bytes);
+        self
+    }
+
     /// Has the publisher wait for subscribers when it has connected again after a lost connection: it sends no more records before
     /// its stream has as many subscriptions as it had before, and `least` at least, or `bound` has passed. With a `least` of more
     /// than 0 it waits in the same way when it connects for the first time. Subscribers are counted, not identified, and those of
@@ -121,10 +138,34 @@ impl PublisherBuilder {
     /// # Errors
     /// Nobody answers, the daemon refuses the stream or format, or the type has no format.
     pub fn connect(self) -> Result<Publisher, Error> {
+        let (mut client, id, (stream, format, class)) = self.open(Client::connect)?;
+        client.wait(None, |inner| inner.link.answer(id))?.transpose()?;
+        Ok(Publisher::new(client, stream, format, class))
+    }
+
+    /// Makes a client, and has it announce the stream in each session, the first one included; with the number of the first request,
+    /// and what a [`Publisher`] is made of.
+    fn open(self, connect: impl FnOnce(Settings) -> Result<Client, Error>) -> Result<(Client, u32, Parts), Error> {
         let stream = self.stream.ok_or(Error::Incomplete("a publisher needs a stream"))?;
         let format = self.format.ok_or(Error::Incomplete("a publisher needs a format"))??;
-        let publisher = random_id().map_err(Error::system("cannot get random bytes for the publisher's id"))?;
-        let mut client = Client::connect(self.settings)?;
+        if self.circuit.is_some() && self.class == DeliveryClass::Datagram {
+            return Err(Error::Incomplete("a circuit is for records that are delivered reliably, not as datagrams"));
+        }
+        // From the system's randomness: two publishers that have the same would end each other's sessions, also where one process was
+        // copied from the other.
+        let id = random().map_err(Error::system("cannot get random bytes for the publisher's id"))?;
+        let publisher = PublisherId(u128::from_ne_bytes(id));
+        let mut client = connect(self.settings)?;
+        if let Some(bytes) = self.circuit {
+            let id = {
+                let mut inner = client.shared.lock();
+                let id = inner.link.request_id();
+                let request = Request::OpenCircuit { id, bytes };
+                inner.link.open_with(request.clone(), request);
+                id
+            };
+            client.wait(None, |inner| inner.link.answer(id))?.transpose()?;
+        }
         let id = {
             let mut inner = client.shared.lock();
             inner.link.awaiting = self.await_subscribers.map(|settings| {
@@ -149,8 +190,7 @@ impl PublisherBuilder {
             inner.packing = Some(Packing::new(STREAM, format.id().0, self.class, self.linger));
             id
         };
-        client.wait(None, |inner| inner.link.answer(id))?.transpose()?;
-        Ok(Publisher::new(client, stream, format, self.class))
+        Ok((client, id, (stream, format, self.class)))
     }
 }
 
@@ -174,11 +214,15 @@ pub struct PublishSummary {
     pub dropped_records: u64,
     /// Packets of datagrams that the daemon misses, by its last word: lost, or late.
     pub missing_packets: u64,
+    /// Records that were sent again in another session: the daemon had not taken them, or was started again and has them in no checkpoint.
+    pub repeated_records: u64,
 }
 
 /// Sends the records of one stream. When its session was lost, it begins another one, and sends from the first record on that
 /// the daemon has not taken: each arrives once. Only a daemon that was started again, or has not heard of the publisher for 15
-/// minutes, does not know what was taken; what was not acknowledged may arrive twice then. Dropped without [`Publisher::finish`], it tries for a moment to send what it has.
+/// minutes, does not know what was taken; what was not acknowledged may arrive twice then. With a daemon that is `durable`, each also
+/// counts once over a restart: the publisher keeps records, up to 64 MiB, until they are in one of the daemon's checkpoints, and
+/// sends the others again. Beyond that a call waits, as for credit. Dropped without [`Publisher::finish`], it tries for a moment to send what it has.
 pub struct Publisher {
     client: Client,
     stream: String,
@@ -208,6 +252,7 @@ impl Publisher {
             key: Vec::new(),
             linger: Duration::from_millis(1),
             class: DeliveryClass::Reliable,
+            circuit: None,
             await_subscribers: None,
             on_event: None,
         }
@@ -443,7 +488,14 @@ impl Publisher {
         let inner = self.client.shared.lock();
         let (resent_packets, DatagramCounts { dropped_records, missing_packets }) =
             (inner.link.resent(), inner.link.datagrams());
-        PublishSummary { records: self.records, bytes: self.bytes, resent_packets, dropped_records, missing_packets }
+        PublishSummary {
+            records: self.records,
+            bytes: self.bytes,
+            resent_packets,
+            dropped_records,
+            missing_packets,
+            repeated_records: inner.link.repeated_records(),
+        }
     }
 
     /// Makes a blocked call return, from another thread.
@@ -453,7 +505,7 @@ impl Publisher {
     }
 
     /// Sends everything, waits until the daemon has acknowledged it all, and notifies the stream's subscribers that this
-    /// publisher is done.
+    /// publisher is done. A daemon that is `durable` acknowledges with the checkpoint that has all of it.
     ///
     /// # Errors
     /// The link has ended or was interrupted before that.
@@ -576,20 +628,6 @@ fn check_ready(held: &[u8]) -> Result<(), Error> {
     if held.is_empty() { Ok(()) } else { Err(Error::Incomplete("a sink takes a record after it was ready for one")) }
 }
 
-/// An id from the system's randomness: two publishers that have the same would end each other's sessions, also where one process was
-/// copied from the other.
-fn random_id() -> std::io::Result<PublisherId> {
-    let mut bytes = [0; 16];
-    let mut filled = 0;
-    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        filled += match getrandom(rest, GetRandomFlags::empty()) {
-            Err(rustix::io::Errno::INTR) => 0,
-            outcome => outcome?,
-        };
-    }
-    Ok(PublisherId(u128::from_ne_bytes(bytes)))
-}
-
 /// Whether a record is no longer than the daemon takes.
 fn fits(record: &[u8], most: usize, class: DeliveryClass) -> Result<(), Error> {
     let bytes = record.len();
@@ -667,5 +705,7 @@ impl std::fmt::Debug for Publisher {
     }
 }
 
+#[cfg(feature = "simulation")]
+mod simulated;
 #[cfg(test)]
 mod tests;

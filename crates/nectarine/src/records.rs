@@ -1,5 +1,6 @@
 //! Records that arrived together, and single ones of them.
 
+use crate::account::RecordNumbers;
 use crate::incoming::Bytes;
 use crossdock_format::{Format, Record, Value};
 use std::ops::Range;
@@ -31,13 +32,39 @@ pub struct Records {
     batch: Arc<Batch>,
     first: Cursor,
     count: usize,
+    numbers: RecordNumbers,
 }
 
 impl Records {
     /// The `count` records in these parts of the bytes; they were checked.
     pub(crate) fn new(format: Format, bytes: Bytes, payloads: Vec<Range<usize>>, count: usize) -> Records {
         let batch = Arc::new(Batch { format, bytes, payloads });
-        Records { batch, first: Cursor::default(), count }
+        Records { batch, first: Cursor::default(), count, numbers: RecordNumbers::default() }
+    }
+
+    /// Their numbers are known.
+    pub(crate) fn set_numbers(&mut self, numbers: RecordNumbers) {
+        self.numbers = numbers;
+    }
+
+    /// The number of the first of them in its stream, from a daemon that is `durable` and to a subscriber that gets every record of the
+    /// stream; the others follow one by one. A record has the same number each time that it comes.
+    #[must_use]
+    pub fn number(&self) -> Option<u64> {
+        self.numbers.first
+    }
+
+    /// How many of the first of them had come before: a daemon that was started again repeats what it had sent after its last
+    /// checkpoint. Records of a stream that several publishers bring, or that a handler makes of such streams, may come in another order
+    /// the second time.
+    #[must_use]
+    pub fn repeated(&self) -> usize {
+        self.numbers.repeated
+    }
+
+    /// Leaves out those that had come before.
+    pub fn skip_repeated(&mut self) {
+        while self.numbers.repeated > 0 && self.take_first().is_some() {}
     }
 
     /// The records' format.
@@ -87,6 +114,7 @@ impl Records {
             if let Some(len) = format.record_len(rest).filter(|len| (1..=rest.len()).contains(len)) {
                 self.first.offset += len;
                 self.count = self.count.saturating_sub(1);
+                self.numbers.pass_one();
                 return Some(ReceivedRecord { batch: Arc::clone(&self.batch), place: start..start + len });
             }
             self.first = Cursor { payload: self.first.payload + 1, offset: 0 };

@@ -1,6 +1,7 @@
 //! The settings that the builders have in common: where the daemon is, by which way to reach it, and how long to try.
 
 use crate::error::Error;
+use crate::route::NodeRoute;
 use crate::trace::Trace;
 use crossdock_mailbox::attach::{AttachAddr, candidates};
 use crossdock_transport::secure::{AuthorizedKeys, PrivateKey, PublicKey};
@@ -113,10 +114,17 @@ pub(crate) struct Settings {
     pub(crate) wait_for_daemon: bool,
     /// Whether it is for mailboxes and what comes with them, which says where in the daemon the session has to be.
     pub(crate) uses_mailboxes: bool,
+    /// Whether records of subscriptions come as datagrams, where they come in packets.
+    pub(crate) takes_datagrams: bool,
     /// Of secure sessions, if sessions over packets are to be.
     pub(crate) keys: Option<Keys>,
+    /// The nodes that packets take, if they are not to go straight to the daemon.
+    pub(crate) route: Option<NodeRoute>,
     /// The file that gets the sessions' events, if one does.
     pub(crate) trace: Option<Trace>,
+    /// Its simulated device, if a simulation drives it.
+    #[cfg(feature = "simulation")]
+    pub(crate) simulated: Option<crate::SimulatedDevice>,
 }
 
 impl Settings {
@@ -128,9 +136,28 @@ impl Settings {
             reconnect: true,
             wait_for_daemon: false,
             uses_mailboxes: false,
+            takes_datagrams: false,
             keys: None,
+            route: None,
             trace: None,
+            #[cfg(feature = "simulation")]
+            simulated: None,
         }
+    }
+}
+
+impl Settings {
+    /// # Errors
+    /// There can be no source route with them.
+    fn check_route(&self) -> Result<(), Error> {
+        let wrong = |why: &str| Err(Error::Route(why.to_owned()));
+        if self.keys.is_none() {
+            return wrong("takes keys: this client's own, and the public key of the first node's daemon");
+        }
+        if self.transport == Transport::Shm || self.addr.starts_with("unix:") {
+            return wrong("goes by packets, and shared memory was requested");
+        }
+        Ok(())
     }
 }
 
@@ -152,12 +179,28 @@ macro_rules! setting_methods {
             self
         }
 
+        /// Has the session be with the last node of a route, whose first node is the daemon at the address. It takes `keys`, with the
+        /// public key of that first node's daemon, and goes by packets.
+        #[must_use]
+        pub fn route(mut self, route: $crate::NodeRoute) -> Self {
+            self.settings.route = Some(route);
+            self
+        }
+
         /// Has the session write its events to a trace. It goes by packets then, also on one machine;
         /// [`Transport::Shm`](crate::Transport::Shm) with it is an error.
         #[must_use]
         pub fn trace(mut self, trace: &$crate::Trace) -> Self {
             self.settings.trace = Some(trace.clone());
             self
+        }
+
+        /// Has sessions go over a simulated device, by packets; the caller drives what is made.
+        #[cfg(feature = "simulation")]
+        #[must_use]
+        pub fn simulated(mut self, device: &$crate::SimulatedDevice) -> Self {
+            self.settings.simulated = Some(device.clone());
+            self.transport($crate::Transport::Udp)
         }
 
         /// Whether to come back when the daemon has gone; yes unless set.
@@ -205,6 +248,9 @@ impl DaemonAddress {
         let addr = &settings.addr;
         let wrong = |reason: &str| Error::Address { addr: addr.clone(), reason: reason.to_owned() };
         let is_traced = settings.trace.is_some();
+        if settings.route.is_some() {
+            settings.check_route()?;
+        }
         if addr.starts_with("unix:") {
             if is_traced {
                 return Err(wrong("a trace is of packets, and a daemon's address for packets is host:port"));
@@ -223,7 +269,7 @@ impl DaemonAddress {
             (_, Transport::Shm) if is_traced => {
                 return Err(wrong("a trace is of packets, and only shared memory was requested"));
             }
-            (_, Transport::Auto) if is_traced => Transport::Udp,
+            (_, Transport::Auto) if is_traced || settings.route.is_some() => Transport::Udp,
             (Some(_), Transport::Auto) => Transport::Udp,
             (_, transport) => transport,
         };

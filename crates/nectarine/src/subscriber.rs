@@ -111,31 +111,7 @@ impl SubscriberBuilder {
     /// Nobody answers, or the daemon refuses the query; then the message says where and what is possible.
     pub fn connect(self) -> Result<Subscriber, Error> {
         let sql = self.sql.clone().ok_or(Error::Incomplete("a subscriber needs a query"))?;
-        let client = Client::connect(self.settings.clone())?;
-        {
-            let mut inner = client.shared.lock();
-            let id = inner.link.request_id();
-            let subscribe = |wait| {
-                let (sql, overflow, unreadable) = (sql.clone(), self.overflow, self.unreadable);
-                let (row_errors, positions) = (self.row_errors, self.settings.reconnect);
-                let accept = self.accept.iter().map(FormatRef::name).collect();
-                Request::Subscribe {
-                    id,
-                    subscription: SUBSCRIPTION,
-                    sql,
-                    overflow,
-                    wait,
-                    accept,
-                    unreadable,
-                    row_errors,
-                    positions,
-                    one_format: self.one_format,
-                }
-            };
-            // A daemon that has been restarted may not know the stream yet: then it is always waited for.
-            inner.link.open_with(subscribe(self.wait_for_stream.is_some()), subscribe(true));
-        }
-        let mut subscriber = Subscriber::new(client);
+        let mut subscriber = self.open(&sql, Client::connect)?;
         let mut left = self.wait_for_stream;
         if let (Some(wait), Some(on_wait)) = (&mut left, &self.on_wait) {
             let first = MOMENT.min(*wait);
@@ -642,9 +618,9 @@ impl Subscriber {
         Ok(match incoming {
             Incoming::Records(arrived) => {
                 self.consumed = arrived.data_end;
-                let event = self.records(arrived)?;
-                match &event {
-                    Event::Records(records) => self.account.note(records.len() as u64),
+                let mut event = self.records(arrived)?;
+                match &mut event {
+                    Event::Records(records) => records.set_numbers(self.account.number(records.len())),
                     Event::Dropped { records, .. } => self.account.note(*records),
                     _ => {}
                 }
@@ -694,6 +670,7 @@ impl Subscriber {
                 Notice::MailboxClosed { .. }
                 | Notice::MessagesDropped { .. }
                 | Notice::MayPut { .. }
+                | Notice::Durable { .. }
                 | Notice::ConverterWanted { .. },
             )
             // A subscriber opens no mailboxes, and listens for no conversions.
@@ -793,6 +770,11 @@ impl std::fmt::Debug for Subscriber {
     }
 }
 
+mod class;
+mod numbers;
+mod opening;
 mod query;
+#[cfg(feature = "simulation")]
+mod simulated;
 #[cfg(test)]
 mod tests;

@@ -90,8 +90,9 @@ pub use snapshot::{DeltaProgram, SnapshotProgram};
 pub use stateful::{
     AGGREGATES, Aggregate, AggregateArgument, AggregateEntry, AggregateFunction, AggregateType, Aggregation, AsofJoin,
     DerivedTime, FirstRows, IntervalJoin, JoinKind, KeyedState, LatestByKey, MAX_ROWS_BEFORE, MAX_STATE_BYTES,
-    MAX_WINDOWS, Operator, OverFunction, OverRows, OverValue, Port, Query, ReferenceTable, RowFrame, RowTime, Stage,
-    StageInput, StatefulProgram, StatefulQuery, StreamSource, TableLookup, Window, parse_query,
+    MAX_WINDOWS, Operator, OperatorKind, OverFunction, OverRows, OverValue, PlanOperator, Port, Query, ReferenceTable,
+    RowFrame, RowTime, Stage, StageInput, StatefulProgram, StatefulQuery, StreamSource, TableLookup, Window,
+    parse_query, reduction,
 };
 pub use top_n::{MAX_LIMIT, MAX_ORDERED_ROW_BYTES, TopN, TopNProgram};
 pub use view::View;

@@ -695,7 +695,7 @@ fn refused_clause(keyword: Keyword) -> Option<&'static str> {
             "combining queries is not possible; subscribe to each of them"
         }
         Keyword::WINDOW => "windows are not possible: records pass one by one",
-        Keyword::QUALIFY => "QUALIFY is not possible: a query around this one has the condition in WHERE",
+        Keyword::QUALIFY => "QUALIFY is a condition on calls with OVER, and the query has none",
         Keyword::INTO => "SELECT INTO is not possible: what is selected goes to the subscriber",
         Keyword::FOR => "locking clauses are not possible",
         Keyword::TABLESAMPLE => "TABLESAMPLE is not possible",
@@ -721,6 +721,7 @@ fn is_of_state(keyword: Keyword) -> bool {
             | K::HAVING
             | K::UNION
             | K::WINDOW
+            | K::QUALIFY
     )
 }
 

@@ -135,7 +135,7 @@ impl QueryCostModel {
         let format = program.input.id().0;
         let (_, sample) = facts.samples.iter().find(|(id, sample)| *id == format && !sample.is_empty())?;
         let key = (without_constants(sql), format);
-        if let Some(known) = self.lock().get(&key).filter(|known| known.at.elapsed() < FRESH)
+        if let Some(known) = self.lock().get(&key).filter(|known| crossdock_device::elapsed(known.at) < FRESH)
             && (known.sql == sql || may_stand_in(&known.cost, facts.peak_msgs_per_s, facts.has_ns_per_s))
         {
             return Some(known.cost);
@@ -144,10 +144,10 @@ impl QueryCostModel {
         let cost = estimate(&mut make, &program.input, sample, facts.records_per_batch)?.with_margin();
         let mut remembered = self.lock();
         if remembered.len() >= MAX_REMEMBERED {
-            remembered.retain(|_, known| known.at.elapsed() < FRESH);
+            remembered.retain(|_, known| crossdock_device::elapsed(known.at) < FRESH);
         }
         if remembered.len() < MAX_REMEMBERED {
-            remembered.insert(key, Remembered { sql: sql.to_owned(), cost, at: Instant::now() });
+            remembered.insert(key, Remembered { sql: sql.to_owned(), cost, at: crossdock_device::now() });
         }
         Some(cost)
     }
@@ -155,7 +155,7 @@ impl QueryCostModel {
     /// The cost of a query, or of one that differs from it in its constants only, if one was measured lately.
     pub(crate) fn remembered(&self, sql: &str, program: &Program) -> Option<Cost> {
         let key = (without_constants(sql), program.input.id().0);
-        self.lock().get(&key).filter(|known| known.at.elapsed() < FRESH).map(|known| known.cost)
+        self.lock().get(&key).filter(|known| crossdock_device::elapsed(known.at) < FRESH).map(|known| known.cost)
     }
 
     /// Nobody measures anything while this is held.

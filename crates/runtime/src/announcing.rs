@@ -367,6 +367,7 @@ impl Context {
         stream: usize,
     ) {
         let (so_far, publication) = (taken.as_ref().map(|taken| taken.count.get()), taken.clone());
+        let durable = taken.as_ref().map(|taken| taken.count.durable()).filter(|_| self.durability.is_durable());
         let id_of_format = format.id();
         let publishing = Publishing { number: announcement.number, stream, format, taken, has_records: false };
         let published = self.net.still_there(pending.peer()).map(|key| self.publish(key, publishing));
@@ -388,7 +389,7 @@ impl Context {
                     // Before its first record.
                     self.report_publication(stream as u32);
                 }
-                let reply = Reply::Announced { id, most_record_bytes, taken: so_far, subscriptions };
+                let reply = Reply::Announced { id, most_record_bytes, taken: so_far, subscriptions, durable };
                 self.answer_with(pending, reply);
             }
             Some(Err(refusal)) => self.answer(pending, Err(refusal)),

@@ -7,6 +7,7 @@
 //! How many records a handler has taken is noted ten times a second, without a wait for the disk: the system keeps what was written when
 //! the daemon is killed. So the next daemon knows how many of them came after the checkpoint.
 
+use crate::failpoint::failpoint;
 use crate::graph::gauges::NodeGauges;
 use crossdock_engine::seal_state;
 use serde::{Deserialize, Serialize};
@@ -31,7 +32,7 @@ const MAGIC: [u8; 8] = *b"cdcheck\x01";
 /// The part of a handler's name that the name of its file has.
 const MOST_NAME_BYTES: usize = 70;
 /// The longest file that is read.
-const MOST_FILE_BYTES: u64 = 1 << 36;
+pub(crate) const MOST_FILE_BYTES: u64 = 1 << 36;
 
 /// A handler's state as it was.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub(crate) fn open_directory(state_dir: &Path) -> io::Result<PathBuf> {
 
 /// The file of a handler's checkpoint. Characters that a file's name may not have are written as numbers; the checksum keeps long names
 /// apart.
-fn path_of(directory: &Path, handler: &str) -> PathBuf {
+pub(crate) fn path_of(directory: &Path, handler: &str) -> PathBuf {
     let mut name = String::new();
     for byte in handler.bytes().take(MOST_NAME_BYTES) {
         match byte {
@@ -69,7 +70,7 @@ fn path_of(directory: &Path, handler: &str) -> PathBuf {
 }
 
 /// The head of a state: a checksum of what follows it, the handler's name, the records and the time.
-fn head(handler: &str, records: u64, at_ms: u64) -> Vec<u8> {
+pub(crate) fn head(handler: &str, records: u64, at_ms: u64) -> Vec<u8> {
     let mut rest = Vec::with_capacity(handler.len() + 20);
     rest.extend_from_slice(&(handler.len() as u32).to_le_bytes());
     rest.extend_from_slice(handler.as_bytes());
@@ -79,7 +80,7 @@ fn head(handler: &str, records: u64, at_ms: u64) -> Vec<u8> {
 }
 
 /// The checkpoint of a handler that these bytes are.
-fn parsed(handler: &str, bytes: &[u8]) -> Option<Checkpoint> {
+pub(crate) fn parsed(handler: &str, bytes: &[u8]) -> Option<Checkpoint> {
     // The numbers behind the name, in the place that it says.
     let at = MAGIC.len() + 8 + handler.len();
     let number = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -111,12 +112,19 @@ pub(crate) fn read(directory: &Path, handler: &str) -> Result<Option<Checkpoint>
 fn replace(directory: &Path, handler: &str, head: &[u8], state: &[u8]) -> io::Result<()> {
     let path = path_of(directory, handler);
     let new_path = path.with_extension(NEW_ENDING.trim_start_matches('.'));
+    failpoint!("checkpoint.begun");
     let mut file = File::create(&new_path)?;
+    failpoint!("checkpoint.created");
     file.write_all(head)?;
     file.write_all(state)?;
+    failpoint!("checkpoint.written");
     file.sync_all()?;
+    failpoint!("checkpoint.synced");
     std::fs::rename(&new_path, &path)?;
-    File::open(directory)?.sync_all()
+    failpoint!("checkpoint.renamed");
+    File::open(directory)?.sync_all()?;
+    failpoint!("checkpoint.done");
+    Ok(())
 }
 
 /// Lets the checkpoints go that belong to none of these handlers, and what was left of one that was being written.

@@ -1,7 +1,7 @@
 //! The clock of all contexts: nanoseconds since they were started; and the processor time of a context's turns.
 
 use crossdock_device::thread_time_ns;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, UNIX_EPOCH};
 
 /// Time without the processor, in ns, that does not count as being away: a nap.
 const AWAY_NS: u64 = 50_000;
@@ -12,18 +12,18 @@ pub(crate) struct Clock(Instant);
 
 impl Clock {
     pub(crate) fn start() -> Clock {
-        Clock(Instant::now())
+        Clock(crossdock_device::now())
     }
 
     /// The time from 1970-01-01 UTC to its zero, in ns, by the system's clock now: what is computed with it never goes back.
     pub(crate) fn epoch_ns(self) -> u64 {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let since_1970 = crossdock_device::system_now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         u64::try_from(since_1970).unwrap_or(u64::MAX).saturating_sub(self.now_ns())
     }
 
     /// Now, in ns; 584 years fit.
     pub(crate) fn now_ns(self) -> u64 {
-        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from(crossdock_device::elapsed(self.0).as_nanos()).unwrap_or(u64::MAX)
     }
 }
 

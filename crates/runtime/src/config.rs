@@ -24,6 +24,9 @@ use values::{
     perhaps_name, within, zero_or_rate,
 };
 
+/// Most neighbours that packets with source routes may be handed on to.
+pub const MAX_NEIGHBOURS: usize = 64;
+
 /// Another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAddress {
@@ -56,6 +59,9 @@ pub struct ContextConfig {
     /// `window_bytes` each.
     #[serde(deserialize_with = "within::<_, u32, 16_384, 1_073_741_824>")]
     pub max_window_bytes: u32,
+    /// Bound on the bytes of all circuits together, beside `buffer_bytes`; 0: none is opened.
+    #[serde(deserialize_with = "within::<_, u64, 0, 1_099_511_627_776>")]
+    pub max_circuit_bytes: u64,
     /// The rate at which each session over the network is sent to, in bytes a second, whatever is lost: 10,000 or more; 0: what
     /// congestion control finds.
     #[serde(deserialize_with = "zero_or_rate")]
@@ -126,6 +132,9 @@ pub struct ContextConfig {
     /// Other nodes.
     #[serde(skip)]
     pub nodes: Vec<NodeAddress>,
+    /// Those of them that packets with source routes are handed on to, and come from; each has a key, and so has this node.
+    #[serde(skip)]
+    pub neighbours: Vec<NodeAddress>,
     /// The policy for processes that attach by shared memory.
     #[serde(skip)]
     pub attach: AttachConfig,
@@ -213,10 +222,26 @@ pub struct PlatformConfig {
     /// counts with the most that it may keep, and so does each subscription that keeps rows of a state in order.
     #[serde(deserialize_with = "within::<_, u64, 0, 1_125_899_906_842_624>")]
     pub max_query_state_bytes: u64,
+    /// Whether the queries of subscriptions with state are cut: the part that needs no state then runs as a handler of its own, where the
+    /// stream's records come.
+    pub query_cuts: QueryCuts,
     /// The contexts beside the [first](ContextConfig::first_context). Without any such setting: a g-core, and
     /// further I/O contexts, one for each four CPUs.
     #[serde(rename = "context")]
     pub contexts: Vec<ContextSpec>,
+}
+
+/// Where queries with state are cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueryCuts {
+    /// Where the parts together take less time than the query in one piece, by the estimates, with what crosses between contexts.
+    #[default]
+    Auto,
+    /// In front of each stream that a query reads in part.
+    Always,
+    /// Nowhere.
+    Never,
 }
 
 /// A further context.
@@ -351,6 +376,7 @@ impl Default for PlatformConfig {
             bandwidth_mbit_per_s: None,
             admit_subscriptions: true,
             max_query_state_bytes: 8 << 30,
+            query_cuts: QueryCuts::Auto,
         }
     }
 }
@@ -382,6 +408,34 @@ pub struct MorphConfig {
     /// The largest state that is written, in bytes: its context copies it between two batches, while all else there waits.
     #[serde(deserialize_with = "within::<_, u64, 0, 68_719_476_736>")]
     pub checkpoint_max_bytes: u64,
+    /// Whether a checkpoint is one of all states and positions at one moment, and publishers are acknowledged when their records are in
+    /// one on disk: then nothing is missing after a kill. Takes a `state_dir` and an interval.
+    pub durable: bool,
+    /// With `durable`: how long records may wait for a checkpoint, in ms. If not all of those before have arrived by then, because a
+    /// subscriber is slow, the checkpoint is put off.
+    #[serde(deserialize_with = "within::<_, u32, 1, 60_000>")]
+    pub checkpoint_pause_ms: u32,
+    /// With `durable`: for how long no records are taken in after the start while subscriptions of before have not come back, in ms.
+    #[serde(deserialize_with = "within::<_, u32, 0, 3_600_000>")]
+    pub await_subscribers_ms: u32,
+}
+
+impl MorphConfig {
+    /// Checks that `durable` has what it takes.
+    ///
+    /// # Errors
+    /// The missing setting, in words.
+    pub fn check_durable(&self) -> Result<(), &'static str> {
+        match (self.durable, &self.state_dir, self.checkpoint_interval_ms) {
+            (true, None, _) => Err(
+                "[morph]: `durable = true` needs a place for checkpoints: set `state_dir` in [morph] to a directory",
+            ),
+            (true, _, 0) => Err(
+                "[morph]: `durable = true` needs checkpoints while the daemon runs: set `checkpoint_interval_ms` above 0",
+            ),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Where records are converted by their fields' names without a registered conversion, beside what the policies of streams say
@@ -408,6 +462,9 @@ impl Default for MorphConfig {
             state_dir: None,
             checkpoint_interval_ms: 10_000,
             checkpoint_max_bytes: 16 << 20,
+            durable: false,
+            checkpoint_pause_ms: 200,
+            await_subscribers_ms: 10_000,
         }
     }
 }
@@ -491,6 +548,7 @@ impl Default for ContextConfig {
             queue_bytes: 8 << 20,
             window_bytes: WINDOW_BYTES,
             max_window_bytes: MAX_WINDOW_BYTES,
+            max_circuit_bytes: 64 << 20,
             pace_bytes_per_s: 0,
             max_sessions: 1024,
             max_sessions_per_peer: 768,
@@ -513,6 +571,7 @@ impl Default for ContextConfig {
             buffer_bytes: 128 << 20,
             node: String::new(),
             nodes: Vec::new(),
+            neighbours: Vec::new(),
             attach: AttachConfig::default(),
             host: HostConfig::default(),
             services: ServicesConfig::default(),

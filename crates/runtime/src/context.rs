@@ -6,6 +6,9 @@
 //! ([`crate::rings`]; both `ingress`), lets handlers work, and sends outputs (`egress`). After a turn without input the context naps while traffic is heavy, so that
 //! the next turn finds more frames, and otherwise sleeps in epoll on its socket, its doorbell and those of its clients.
 
+#[cfg(test)]
+mod stepping;
+
 use crate::access::Access;
 use crate::admission::{Admission, QueryCostModel};
 use crate::catalog::Catalog;
@@ -14,6 +17,7 @@ use crate::clock::TurnClock;
 use crate::config::{ContextConfig, MorphConfig};
 use crate::counters::Levels;
 use crate::departures::Departures;
+use crate::durability::Durability;
 use crate::graph::bounds::{HoldLimits, session_batches};
 use crate::graph::build::Workspace;
 use crate::graph::{Graph, NodeId};
@@ -120,6 +124,8 @@ pub(crate) struct Context {
     pub(crate) to_managers: Arc<RequestQueue>,
     /// The threads for slow work.
     pub(crate) planner: Planner,
+    /// Its part in cuts of the whole graph.
+    pub(crate) durability: Durability,
     /// Whose packet or message is in work.
     pub(crate) in_work: Option<InWork>,
     /// After a panic: the first stream whose planning is to be resumed at the end of a turn.
@@ -165,6 +171,7 @@ impl Context {
             admission: Admission::default(),
             levels: Levels::default(),
             departures: Departures::default(),
+            durability: Durability::new(config.morph.durable),
             in_work: None,
             resumes_from: None,
             resuming: None,
@@ -190,8 +197,22 @@ impl Context {
 
     /// One turn. `false` when the context should stop.
     fn turn(&mut self, turn_clock: &mut TurnClock) -> bool {
+        let Some(is_idle) = self.serve_turn(turn_clock) else { return false };
+        if is_idle {
+            self.idle();
+        }
+        // Now that all of it went without a panic.
+        self.graph.gauges().turns.add(1);
+        if let Some(stream) = self.resumes_from.take() {
+            self.resume_planning(stream);
+        }
+        true
+    }
+
+    /// The work of a turn; then whether nothing more is there. Nothing when the context should stop.
+    fn serve_turn(&mut self, turn_clock: &mut TurnClock) -> Option<bool> {
         if !self.maintain(turn_clock) {
-            return false;
+            return None;
         }
         let came = self.ingress();
         // The output of it leaves before handlers work, which may take a whole slice (`slice_us`).
@@ -201,15 +222,7 @@ impl Context {
             self.egress();
         }
         self.end_turn(came != Came::Nothing || more, turn_clock);
-        if came != Came::More && !more && !self.morph.has_left() && self.resumes_from.is_none() {
-            self.idle();
-        }
-        // Now that all of it went without a panic.
-        self.graph.gauges().turns.add(1);
-        if let Some(stream) = self.resumes_from.take() {
-            self.resume_planning(stream);
-        }
-        true
+        Some(came != Came::More && !more && !self.morph.has_left() && self.resumes_from.is_none())
     }
 
     /// Goes on after a panic, which is a mistake of Crossdock's: what was in work is lost, and a peer's session with it, so that
@@ -409,6 +422,16 @@ impl Context {
         if !self.net.pause_turns() {
             return;
         }
+        let sleep_ns = self.sleep_ns();
+        self.net.counters_mut().sleeps += 1;
+        self.graph.gauges().sleeps.add(1);
+        let by_arrival = self.sleep(sleep_ns);
+        self.net.note_slept(by_arrival);
+        self.levels.note_work(by_arrival);
+    }
+
+    /// How long it may sleep until something is due by itself, in ns.
+    fn sleep_ns(&mut self) -> u64 {
         let due_ns = self.net.due_ns().min(self.graph.hold_expires_ns()).min(self.host.losses_due_ns());
         let due_ns = due_ns.min(self.subscriptions.looks_again_ns()).min(self.net.watch_due_ns());
         let due_ns = due_ns.min(self.subscriptions.positions_due_ns()).min(self.graph.slow_due_ns());
@@ -419,12 +442,7 @@ impl Context {
             () if self.morph.awaits_crossing() => CROSSING_SLEEP_NS,
             () => LONGEST_SLEEP_NS,
         };
-        let sleep_ns = due_ns.saturating_sub(self.net.now_ns()).min(longest_ns).min(self.note_levels());
-        self.net.counters_mut().sleeps += 1;
-        self.graph.gauges().sleeps.add(1);
-        let by_arrival = self.sleep(sleep_ns);
-        self.net.note_slept(by_arrival);
-        self.levels.note_work(by_arrival);
+        due_ns.saturating_sub(self.net.now_ns()).min(longest_ns).min(self.note_levels())
     }
 
     /// Ends the peers that are gone by what the timers say.

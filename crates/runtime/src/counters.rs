@@ -92,9 +92,21 @@ pub(crate) enum DropReason {
     DatagramRefused,
     /// Packets in parts, some of whose parts did not come.
     PartsMissing,
+    /// Routed packets without a route's header, or with nothing behind it.
+    RouteMalformed,
+    /// Routed packets with a node twice in their route.
+    RouteLoop,
+    /// Routed packets to a node that is no neighbour.
+    RouteUnknownHop,
+    /// Routed packets that the access rules do not let their hop send on.
+    RouteForbidden,
+    /// Routed packets for another node, or from another than the hop before.
+    RouteMisplaced,
+    /// Routed packets for a neighbour or a client with which there are no keys now.
+    RouteUnreachable,
 }
 
-const NAMES: [&str; 41] = [
+const NAMES: [&str; 47] = [
     "packet_short",
     "packet_version",
     "packet_kind",
@@ -136,6 +148,12 @@ const NAMES: [&str; 41] = [
     "handshake_limit",
     "packet_datagram_refused",
     "packet_parts_missing",
+    "route_malformed",
+    "route_loop",
+    "route_unknown_hop",
+    "route_forbidden",
+    "route_misplaced",
+    "route_unreachable",
 ];
 
 /// The traffic of attached clients.
@@ -209,6 +227,8 @@ pub(crate) struct Counters {
     /// Packets that were sent for the first time, and again.
     pub(crate) packets_out: u64,
     pub(crate) packets_resent: u64,
+    /// Routed packets that were handed on.
+    pub(crate) packets_routed: u64,
     /// Packets of datagrams that were taken, and those that are missing between them.
     pub(crate) datagrams_in: u64,
     pub(crate) datagrams_missing: u64,
@@ -260,7 +280,7 @@ mod tests {
         let mut counters = Counters::default();
         counters.drop(DropReason::PacketShort, 1);
         counters.drop(DropReason::QueryFailed, 2);
-        assert_eq!(DropReason::PartsMissing as usize, NAMES.len() - 1);
+        assert_eq!(DropReason::RouteUnreachable as usize, NAMES.len() - 1);
         assert_eq!(counters.dropped(), [("packet_short".to_owned(), 1), ("record_query_failed".to_owned(), 2)]);
     }
 }

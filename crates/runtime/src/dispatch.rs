@@ -1,7 +1,7 @@
 //! Classification: a frame becomes batches, and each goes to the nodes that read its stream. The decoding of a message
 //! is done once, however many subscribe.
 
-use crate::context::Context;
+use crate::context::{Context, InWork};
 use crate::counters::DropReason;
 use crate::graph::build::alone;
 use crate::io::Received;
@@ -21,11 +21,29 @@ use std::net::SocketAddr;
 impl Context {
     /// Takes one frame: its packets by runs, each to its session. One whose session is at another I/O context is handed over.
     pub(crate) fn take_frame(&mut self, frame: Received) {
+        let Some(frame) = self.unseal(frame) else { return };
+        if !self.net.is_routed(&frame) {
+            return self.take_all_packets(frame);
+        }
+        self.net.take_routed(frame);
+        while let Some(arrived) = self.net.next_arrived() {
+            self.in_work = Some(InWork::Frame(arrived.from));
+            if let Some(frame) = self.unseal(arrived) {
+                self.take_all_packets(frame);
+            }
+        }
+    }
+
+    /// Takes a frame out of its envelopes, if there is more to do with it.
+    fn unseal(&mut self, frame: Received) -> Option<Received> {
         let Unsealed { frame, ends } = self.net.unseal(frame);
         if let Some(other) = ends {
             self.remove_peer(other, "replaced", None);
         }
-        let Some(frame) = frame else { return };
+        frame
+    }
+
+    fn take_all_packets(&mut self, frame: Received) {
         self.take_packets(frame);
         while let Some(whole) = self.net.next_whole() {
             self.take_packets(whole);
@@ -93,7 +111,13 @@ impl Context {
         // They are of no session here, or there is no memory for them.
         let Some((key, skip)) = taken else { return };
         if let Some(skip) = skip {
-            let data = Data { buffer: buffer.clone(), header: run.header, spans: run.spans(spans), stride };
+            let spans = run.spans(spans);
+            let end = spans.last().map_or(0, |span| span.range().end);
+            let buffer = match run.header.kind {
+                PacketKind::Data => self.net.in_circuit(key, buffer, end),
+                _ => buffer.clone(),
+            };
+            let data = Data { buffer, header: run.header, spans, stride };
             self.deliver(key, data, skip);
             self.deliver_kept(key);
         }
@@ -173,7 +197,7 @@ impl Context {
     }
 
     /// Packets of whole records become a batch, which goes to all that read their stream.
-    fn deliver_records(&mut self, key: usize, data: Data<'_>) {
+    pub(crate) fn deliver_records(&mut self, key: usize, data: Data<'_>) {
         let spans = data.spans;
         let Some((stream, format)) = self.announced(key, &data.header, spans.len() as u64) else { return };
         let mut batch = self.workspace.spares.take();
@@ -225,8 +249,21 @@ impl Context {
                 return true;
             }
         };
-        let Some((stream, format)) = self.announced(key, header, 1) else { return true };
-        let Some(is_first) = self.count_taken(key, header, 1) else { return true };
+        if let Some((stream, format)) = self.announced(key, header, 1) {
+            self.take_record(key, header, (buffer, len), (stream, &format));
+        }
+        true
+    }
+
+    /// A record alone in its buffer, `len` bytes long, goes to all that read its stream, if it is one.
+    pub(crate) fn take_record(
+        &mut self,
+        key: usize,
+        header: &Header,
+        (buffer, len): (Buffer, usize),
+        (stream, format): (usize, &Format),
+    ) {
+        let Some(is_first) = self.count_taken(key, header, 1) else { return };
         let mut records = 0;
         let checked = format.check_records(&buffer[..len], |_, _| records += 1);
         let flaw = match checked {
@@ -236,15 +273,13 @@ impl Context {
                 if is_first {
                     self.keep_format(key, header);
                 }
-                self.dispatch(batch, stream, &[]);
-                return true;
+                return self.dispatch(batch, stream, &[]);
             }
-            Ok(found) => format!("{found} records in pieces, and there may be one"),
+            Ok(found) => format!("{found} records where there may be one"),
             Err(error) => error.to_string(),
         };
         self.untake(stream, 1);
         self.disconnect_malformed(key, stream, 1, &flaw);
-        true
     }
 
     /// The stream and format of `packets` packets of records, as their peer announced them; what was not announced is counted.

@@ -30,7 +30,7 @@ impl Egress for Sessions<'_> {
     #[inline]
     fn room(&mut self, key: usize, bytes: usize) -> Room {
         let found = self.subscriptions.present(key);
-        let room = found.and_then(|s| self.net.room(s.peer(), s.waits_for_room(), bytes, self.host));
+        let room = found.and_then(|s| self.net.room((s.peer(), s.stream()), s.waits_for_room(), bytes, self.host));
         room.unwrap_or(Room::Packets(MOST_PACKETS))
     }
 

@@ -71,10 +71,10 @@ impl Context {
 
     /// Sessions over packets.
     pub(crate) fn session_infos(&self) -> Vec<SessionInfo> {
-        self.net.peers().filter_map(|(_, peer)| Some(self.session_info(peer, peer.link()?))).collect()
+        self.net.peers().filter_map(|(key, peer)| Some(self.session_info(key, peer, peer.link()?))).collect()
     }
 
-    fn session_info(&self, peer: &Peer, link: &Link) -> SessionInfo {
+    fn session_info(&self, key: usize, peer: &Peer, link: &Link) -> SessionInfo {
         let (session, sender) = (&link.session, &link.session.sender);
         let (stats, datagrams) = (sender.stats(), session.receiver.datagrams());
         let all = stats.packets + stats.resent;
@@ -84,6 +84,7 @@ impl Context {
             peer: link.addr.to_string(),
             security: if link.client.is_some() { "keys" } else { "none" }.to_owned(),
             key: link.client.map(|key| key.to_string()),
+            route: self.net.route_of(link.addr),
             publishes: self.published_by(peer),
             subscriptions: peer.subscriptions().len() as u32,
             packet_bytes: session.packet_bytes() as u64,
@@ -97,6 +98,7 @@ impl Context {
             flight_bytes: sender.flight_bytes(),
             backlog_bytes: sender.backlog_bytes(),
             receive_window_bytes: session.window_bytes(),
+            circuit_bytes: self.net.circuit_bytes(key),
             packets_out: stats.packets,
             packets_resent: stats.resent,
             loss: if all == 0 { 0.0 } else { stats.resent as f64 / all as f64 },
@@ -122,7 +124,8 @@ impl Context {
     }
 
     fn client_info(&self, status: ClientStatus) -> ClientInfo {
-        let peer = self.net.of_client(status.key.number()).and_then(|key| self.net.peer(key));
+        let key = self.net.of_client(status.key.number());
+        let peer = key.and_then(|key| self.net.peer(key));
         let publishes = peer.map(|peer| self.published_by(peer)).unwrap_or_default();
         ClientInfo {
             id: status.key.number(),
@@ -143,6 +146,7 @@ impl Context {
             bytes_held: status.bytes_held,
             quota_used_bytes: status.quota_used_bytes,
             quota_bytes: status.quota_bytes,
+            circuit_bytes: key.map_or(0, |key| self.net.circuit_bytes(key)),
             buffers_held: status.buffers_held,
             waits: status.waits,
             sleeps_woken: status.sleeps_woken,
@@ -233,6 +237,7 @@ impl Context {
             packets_in: device.packets_received,
             packets_out: counters.packets_out,
             packets_resent: counters.packets_resent,
+            packets_routed: counters.packets_routed,
             datagrams_in: counters.datagrams_in,
             datagrams_missing: counters.datagrams_missing,
             network_bytes_in: device.bytes_received,

@@ -256,7 +256,7 @@ impl ContextHandle {
     }
 
     /// Has all I/O contexts run something short, in the order of their places.
-    fn ask_all<T: Send + 'static>(
+    pub(crate) fn ask_all<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Context) -> T + Clone + Send + 'static,
     ) -> Result<Vec<T>, Stopped> {

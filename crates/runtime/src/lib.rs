@@ -10,23 +10,29 @@
 
 pub mod access;
 mod admission;
+mod analyze;
 mod announcing;
 mod attach;
 mod catalog;
 mod checkpoints;
+mod circuits;
 mod clock;
 mod config;
 mod connecting;
 mod context;
 mod counters;
+mod cuts;
 mod declaring;
 mod deferred;
 mod departures;
 mod dispatch;
+mod durability;
+mod durable;
 mod egress;
 mod elsewhere;
 mod estimate;
 mod explain;
+pub mod failpoint;
 mod graph;
 mod handle;
 mod handling;
@@ -54,6 +60,9 @@ mod refusal;
 mod reporting;
 mod requests;
 mod rings;
+mod sending;
+#[cfg(test)]
+mod simulation;
 mod starting;
 mod state;
 mod streams;
@@ -63,8 +72,8 @@ mod tables;
 
 pub use config::values as settings;
 pub use config::{
-    Allowed, AttachConfig, ByName, ContextConfig, ContextKind, ContextSpec, MorphConfig, Network, NodeAddress,
-    PlatformConfig, SecurityConfig, ServicesConfig,
+    Allowed, AttachConfig, ByName, ContextConfig, ContextKind, ContextSpec, MAX_NEIGHBOURS, MorphConfig, Network,
+    NodeAddress, PlatformConfig, QueryCuts, SecurityConfig, ServicesConfig,
 };
 #[cfg(feature = "bench")]
 pub use crossdock_control::load::ESTIMATE_MARGIN_PERCENT;
@@ -72,6 +81,7 @@ pub use crossdock_mailbox::host::HostConfig;
 pub use crossdock_transport::control::{FormatName, Overflow, RowErrors, Unreadable};
 pub use crossdock_transport::secure::{Authorized, AuthorizedKeys};
 
+pub use cuts::{reads_cut_manifest, seal_cut_manifest};
 pub use handle::{ContextHandle, ExplainError, KeptConversion, PassedSockets, StartError, probe_udp};
 pub use host::services::Service;
 pub use host::tasks;

@@ -75,6 +75,9 @@ impl Context {
 
     /// Carries out what a packet says; gives it back if the context has no buffers for it now.
     fn take_packet(&mut self, key: usize, message: Message) -> Option<Message> {
+        if let Some(number) = message.sent_to() {
+            return self.take_sent(key, number, message, false);
+        }
         let mut head = [0; HEADER_BYTES];
         // A message shorter than a header is not read, and refused by its length.
         self.host.interface().read(&message, 0, &mut head);
@@ -164,7 +167,7 @@ impl Context {
         let is_handled = self.graph.has_readers(stream_key as u32) || whole.len() < stream.subscriptions().len();
         let is_unclaimed = !self.graph.takes(stream_key as u32);
         let copies = is_handled || stream.is_suspect() || stream.wants_sample(header.format, self.net.now_ns());
-        let left = if copies && self.net.is_short_of_buffers() {
+        let left = if copies && self.net.lacks_buffers(peer) {
             Some(message)
         } else if let Some(is_first) = self.count_taken(peer, &header, header.records.into()) {
             let sound = !copies || self.distribute_copy((peer, is_first), &header, stream_key, &message, &whole);
@@ -250,7 +253,7 @@ impl Context {
         let format = self.net.present_peer(peer).and_then(|peer| peer.published(header.stream, header.format));
         debug_assert!(format.is_some(), "the packet was found to be of an announced format");
         let Some(format) = format.map(|p| p.format.clone()) else { return false };
-        let Some(mut copy) = self.net.alloc(bytes) else {
+        let Some(mut copy) = self.net.alloc_for(peer, bytes) else {
             // Large buffers are free, as was just asked; what is lost is counted all the same.
             self.net.count_drop(DropReason::NoBuffer, header.records.into());
             return false;

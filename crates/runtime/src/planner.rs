@@ -88,6 +88,27 @@ impl Planner {
     }
 }
 
+/// The planner of a test that does its work itself, on its own thread.
+#[cfg(test)]
+pub(crate) struct PlannerWork {
+    given: Receiver<Job>,
+    costs: QueryCostModel,
+}
+
+#[cfg(test)]
+impl PlannerWork {
+    /// A planner without threads.
+    pub(crate) fn new() -> (Planner, PlannerWork) {
+        let (jobs, given) = unbounded();
+        (Planner { jobs }, PlannerWork { given, costs: QueryCostModel::default() })
+    }
+
+    /// Does the next job, if there is one; whether there was.
+    pub(crate) fn take_next(&self) -> bool {
+        self.given.try_recv().map(|job| job(&self.costs)).is_ok()
+    }
+}
+
 impl PlannerThreads {
     /// Waits for their end; they end with the context.
     pub(crate) fn join(&mut self) {

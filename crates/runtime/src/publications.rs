@@ -6,6 +6,7 @@
 //! refused, since the publisher sends it again.
 
 use crossdock_transport::control::{Publication, PublisherId};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,11 +23,28 @@ const CLOSED: u64 = 1 << 63;
 
 /// How many records were taken of a publication.
 #[derive(Debug)]
-pub(crate) struct TakenCount(AtomicU64);
+pub(crate) struct TakenCount {
+    taken: AtomicU64,
+    /// Those of them that are in a checkpoint on disk, and what the publisher was last notified of.
+    durable: AtomicU64,
+    notified: AtomicU64,
+}
 
 impl TakenCount {
-    fn new(taken: u64) -> TakenCount {
-        TakenCount(AtomicU64::new(taken & !CLOSED))
+    fn new(taken: u64, durable: u64) -> TakenCount {
+        let (durable, notified) = (AtomicU64::new(durable), AtomicU64::new(durable));
+        TakenCount { taken: AtomicU64::new(taken & !CLOSED), durable, notified }
+    }
+
+    /// How many are in a checkpoint on disk.
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Relaxed)
+    }
+
+    /// The same, if its publisher was not notified of that.
+    pub(crate) fn durable_change(&self) -> Option<u64> {
+        let durable = self.durable();
+        (self.notified.swap(durable, Ordering::Relaxed) != durable).then_some(durable)
     }
 
     /// Counts records that are about to be taken; `false` if the publisher has a later session, and they may not be.
@@ -34,22 +52,22 @@ impl TakenCount {
     #[must_use]
     pub(crate) fn add(&self, records: u64) -> bool {
         // The one word orders this and `close`: either that has counted these, or they are refused.
-        self.0.fetch_add(records, Ordering::Release) & CLOSED == 0
+        self.taken.fetch_add(records, Ordering::Release) & CLOSED == 0
     }
 
     /// The count so far.
     pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Acquire) & !CLOSED
+        self.taken.load(Ordering::Acquire) & !CLOSED
     }
 
     /// Whether the publisher has a later session, in which the publication goes on.
     pub(crate) fn is_closed(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & CLOSED != 0
+        self.taken.load(Ordering::Relaxed) & CLOSED != 0
     }
 
     /// Ends the count: nothing is added from here on.
     fn close(&self) -> u64 {
-        self.0.fetch_or(CLOSED, Ordering::Relaxed) & !CLOSED
+        self.taken.fetch_or(CLOSED, Ordering::Relaxed) & !CLOSED
     }
 }
 
@@ -62,6 +80,17 @@ pub(crate) struct Taken {
     pub(crate) began: u64,
     /// How many were taken.
     pub(crate) count: Arc<TakenCount>,
+}
+
+/// How far a publication has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PublicationPosition {
+    /// Whose records they are.
+    pub(crate) publisher: PublisherId,
+    /// The stream's name.
+    pub(crate) stream: String,
+    /// How many were taken, over all sessions and daemons.
+    pub(crate) records: u64,
 }
 
 /// One publisher's records on one stream.
@@ -93,14 +122,46 @@ impl Publications {
     pub(crate) fn resume(&mut self, stream: &str, of: Publication, now: Instant) -> Taken {
         self.sweep(now);
         let key = (of.publisher, stream.into());
-        let before = self.known.remove(&key).map(|known| (known.began, known.count.close()));
+        let before = self.known.remove(&key).map(|known| (known.began, known.count.close(), known.count.durable()));
         // An acknowledged record of the publisher was taken, also if that is forgotten here.
-        let taken = before.map_or(0, |(_, taken)| taken).max(of.first);
-        let (began, count) = (before.map_or(taken, |(began, _)| began), Arc::new(TakenCount::new(taken)));
+        let taken = before.map_or(0, |(_, taken, _)| taken).max(of.first);
+        let durable = before.map_or(0, |(_, _, durable)| durable).max(of.first);
+        let (began, count) = (before.map_or(taken, |(began, ..)| began), Arc::new(TakenCount::new(taken, durable)));
         if self.known.len() < MAX_PUBLICATIONS || self.forget_oldest() {
             self.known.insert(key, Remembered { began, count: Arc::clone(&count), idle_since: None });
         }
         Taken { publisher: of.publisher, began, count }
+    }
+
+    /// How far all have come. Exact while no context takes records in.
+    pub(crate) fn positions(&self) -> Vec<PublicationPosition> {
+        let position = |((publisher, stream), known): (&(PublisherId, Box<str>), &Remembered)| PublicationPosition {
+            publisher: *publisher,
+            stream: stream.to_string(),
+            records: known.count.get(),
+        };
+        let mut positions: Vec<PublicationPosition> = self.known.iter().map(position).collect();
+        positions.sort_by(|a, b| (a.publisher, &a.stream).cmp(&(b.publisher, &b.stream)));
+        positions
+    }
+
+    /// Publications go on where they were in a checkpoint that the daemon begins with.
+    pub(crate) fn restore(&mut self, positions: Vec<PublicationPosition>) {
+        for PublicationPosition { publisher, stream, records } in positions.into_iter().take(MAX_PUBLICATIONS) {
+            let count = Arc::new(TakenCount::new(records, records));
+            let known = Remembered { began: records, count, idle_since: None };
+            self.known.insert((publisher, stream.into()), known);
+        }
+    }
+
+    /// A checkpoint with these positions is on disk.
+    pub(crate) fn note_durable(&self, positions: &[PublicationPosition]) {
+        for PublicationPosition { publisher, stream, records } in positions {
+            // It may have been forgotten meanwhile.
+            if let Some(known) = self.known.get(&(*publisher, stream.as_str().into())) {
+                known.count.durable.fetch_max(*records, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Notes which publications have no session, and forgets those that have had none for long; now and then.
@@ -174,6 +235,28 @@ mod tests {
         assert_eq!(publications.resume("A", publication(0, 0), last).count.get(), 3);
         assert!(publications.known.len() < 4, "{}", publications.known.len());
         assert!(more.count.add(1) && !stays.count.add(1));
+    }
+
+    #[test]
+    fn a_publication_goes_on_behind_the_position_of_a_checkpoint() {
+        let (mut before, now) = (Publications::default(), Instant::now());
+        let taken = before.resume("A", publication(1, 0), now);
+        assert!(taken.count.add(30));
+        let positions = before.positions();
+        assert!(taken.count.add(12));
+        assert_eq!((taken.count.durable(), taken.count.durable_change()), (0, None));
+        before.note_durable(&positions);
+        assert_eq!((taken.count.durable_change(), taken.count.durable_change()), (Some(30), None));
+        // A later session of the publisher, while the daemon goes on.
+        let again = before.resume("A", publication(1, 30), now);
+        assert_eq!((again.count.get(), again.count.durable()), (42, 30));
+        // The daemon that begins with the checkpoint wants the records behind it.
+        let mut after = Publications::default();
+        after.restore(positions);
+        let resumed = after.resume("A", publication(1, 24), now);
+        assert_eq!((resumed.count.get(), resumed.count.durable(), resumed.began), (30, 30, 30));
+        // One that it has not heard of goes on where it was acknowledged.
+        assert_eq!(after.resume("A", publication(2, 7), now).count.durable(), 7);
     }
 
     #[test]

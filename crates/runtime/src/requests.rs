@@ -27,32 +27,7 @@ impl Context {
             Request::Announce { id, stream: number, name, format, publication, key: declared } => {
                 return self.announce(key, Announcement { id, number, name, format, publication, key: declared });
             }
-            Request::Subscribe {
-                id,
-                subscription: number,
-                sql,
-                overflow,
-                wait,
-                accept,
-                unreadable,
-                row_errors,
-                positions,
-                one_format,
-            } => {
-                let request = SubscriptionRequest {
-                    id,
-                    number,
-                    sql,
-                    overflow,
-                    wait,
-                    accept,
-                    unreadable,
-                    row_errors,
-                    positions,
-                    one_format,
-                };
-                return self.begin_subscribe(key, request);
-            }
+            request @ Request::Subscribe { .. } => return self.request_subscription(key, request),
             Request::SetQuery { id, subscription, sql } => return self.begin_set_query(key, id, subscription, sql),
             Request::RegisterConversion { id, stream, from, to, conversion, kept } => {
                 return self.register_conversion(key, ConversionRequest { id, stream, from, to, kept }, conversion);
@@ -62,9 +37,20 @@ impl Context {
             }
             Request::ListenForConverters { id, stream } => return self.listen_for_converters(key, id, stream),
             Request::Unsubscribe { id, subscription } => (id, self.unsubscribe(key, subscription)),
-            Request::Finish { id, stream } => (id, self.finish(key, stream)),
+            Request::Finish { id, stream } => {
+                self.take_last_sent(key);
+                match self.finish(key, stream) {
+                    Ok(()) if self.durability.is_durable() => return self.finish_durably(key, id),
+                    outcome => (id, outcome),
+                }
+            }
             Request::ReportMalformed { subscription } => return self.suspect_stream(key, subscription),
             Request::ReportMissed { subscription, records } => return self.report_missed(key, subscription, records),
+            Request::UseDatagrams { id } => {
+                self.net.use_datagrams(key);
+                (id, Ok(()))
+            }
+            Request::OpenCircuit { id, bytes } => return self.open_circuit(key, id, bytes),
             Request::CountSubscriptions { id, stream } => return self.report_subscriptions(key, id, stream),
             request @ (Request::CreateMailbox { .. }
             | Request::DeleteMailbox { .. }
@@ -85,6 +71,38 @@ impl Context {
             }
         };
         self.send_reply(key, &ControlMessage::Reply(reply(id, outcome)), ends);
+    }
+
+    /// Begins a subscription.
+    fn request_subscription(&mut self, key: usize, request: Request) {
+        let Request::Subscribe {
+            id,
+            subscription: number,
+            sql,
+            overflow,
+            wait,
+            accept,
+            unreadable,
+            row_errors,
+            positions,
+            one_format,
+        } = request
+        else {
+            return debug_assert!(false, "another request");
+        };
+        let request = SubscriptionRequest {
+            id,
+            number,
+            sql,
+            overflow,
+            wait,
+            accept,
+            unreadable,
+            row_errors,
+            positions,
+            one_format,
+        };
+        self.begin_subscribe(key, request);
     }
 
     /// Answers a request that the access rules refuse; all of these have an answer.

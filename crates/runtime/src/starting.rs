@@ -1,5 +1,8 @@
 //! Starts a daemon's contexts: opens the sockets, makes the buffers and the threads, and joins them.
 
+#[cfg(test)]
+pub(crate) mod simulated;
+
 use crate::access::Access;
 use crate::attach::{AttachParts, AttachTarget, AttachThread};
 use crate::catalog::Catalog;
@@ -23,6 +26,7 @@ use crate::managers::view::Views;
 use crate::managers::watch::Watch;
 use crate::managers::{IoHandle, Managers, Parts as ManagerParts};
 use crate::net::NetParts;
+use crate::net::routes::Routes;
 use crate::net::secure::{SecureDevice, Security};
 use crate::planner::Planner;
 use crate::platform::overlay::Overlay;
@@ -87,7 +91,7 @@ struct Common {
 /// # Errors
 /// The resource that could not be had, and the remedy.
 pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<Shared, StartError> {
-    check_cpus(&config)?;
+    check_cpus(&config).and_then(|()| check_durable(&config))?;
     let all = config.contexts().map_err(|why| system(CONTEXTS)(io::Error::new(io::ErrorKind::InvalidInput, why)))?;
     // The thread is declared before the services that it waits for: if anything below fails, these are dropped first.
     let (service_thread, opened) = open_all(&mut config, &all, passed.udp)?;
@@ -155,6 +159,13 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
         complaints,
         access: common.access,
     })
+}
+
+/// # Errors
+/// Checkpoints have no place, or no time.
+fn check_durable(config: &ContextConfig) -> Result<(), StartError> {
+    let refused = |why| system("durable checkpoints")(io::Error::new(io::ErrorKind::InvalidInput, why));
+    config.morph.check_durable().map_err(refused)
 }
 
 /// The handle to the I/O context at this place.
@@ -232,7 +243,8 @@ fn run_contexts(
         let morph_pool = crate::morph::chain::pool().map_err(system("buffers"))?;
         let place = IoPlace { index, of, home };
         let held_bytes = held_bytes(device.info());
-        let device = SecureDevice::new(device, &common.security, place);
+        let routes = if place.is_home() { Routes::new(&config, &common.access) } else { None };
+        let device = SecureDevice::new(device, &common.security, place).with_routes(routes);
         let parts = Parts {
             config,
             name,
@@ -309,7 +321,12 @@ fn start_managers(
     requests: Arc<RequestQueue>,
 ) -> Result<(ManagerHandle, RecordCounts, JoinHandle<()>), StartError> {
     let kept = Kept::new(morph.state_dir.clone());
-    let checkpoints = Checkpoints::open(morph).map_err(system(STORED_STATE))?;
+    let mut checkpoints = Checkpoints::open(morph).map_err(system(STORED_STATE))?;
+    if let Some(positions) = checkpoints.cuts_mut().and_then(|cuts| cuts.last()).map(|last| last.positions.clone()) {
+        // Before the first publisher comes.
+        let restored = catalog.run(move |catalog| catalog.restore_positions(positions));
+        restored.map_err(|stopped| system(STORED_STATE)(io::Error::other(stopped)))?;
+    }
     let counts = checkpoints.counts();
     let natives = Natives::built_in().with_tables(tables);
     let handle = ManagerHandle::new(Arc::clone(&requests), views.clone());

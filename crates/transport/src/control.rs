@@ -98,6 +98,20 @@ pub enum Request {
         /// The stream's number.
         stream: u32,
     },
+    /// Opens a circuit (Nectar paper, section 2.1): the daemon reserves buffers and credit for what this session publishes, until it
+    /// ends. A session has one at most. It is refused where the daemon has no room for it.
+    OpenCircuit {
+        /// The client's number for the reply.
+        id: u32,
+        /// How many bytes; the daemon reserves more where that is less than it takes ahead of the session anyway.
+        bytes: u64,
+    },
+    /// Has the records of this session's subscriptions go as datagrams from now on, where they go in packets: each is sent once, and those for
+    /// which the path has no room are dropped and counted.
+    UseDatagrams {
+        /// The client's number for the reply.
+        id: u32,
+    },
     /// Reports records of a subscription that are invalid: they came in the publisher's memory, which the daemon does not read. From
     /// then on it checks what attached publishers of the stream put, and disconnects the one that puts such records.
     ReportMalformed {
@@ -264,6 +278,8 @@ impl Request {
             | Request::SetQuery { id, .. }
             | Request::Unsubscribe { id, .. }
             | Request::Finish { id, .. }
+            | Request::OpenCircuit { id, .. }
+            | Request::UseDatagrams { id }
             | Request::CountSubscriptions { id, .. }
             | Request::RegisterConversion { id, .. }
             | Request::UnregisterConversion { id, .. }
@@ -305,6 +321,10 @@ pub enum Reply {
         /// Subscriptions to the stream, at all contexts; absent from a daemon that does not report it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         subscriptions: Option<u32>,
+        /// How many records of the publication are in a checkpoint on disk: the publisher keeps those behind them until
+        /// [`Notice::Durable`] says that they are, too. Absent from a daemon that is not durable, and if the request named no publication.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        durable: Option<u64>,
     },
     /// How many subscriptions there are to a stream, at all contexts of the daemon.
     Subscriptions {
@@ -394,6 +414,13 @@ pub enum Notice {
         subscription: u32,
         /// How far.
         position: Position,
+    },
+    /// Records of a publication are in a checkpoint on disk: its publisher need not send them again, whatever becomes of the daemon.
+    Durable {
+        /// The publisher's number for the stream.
+        stream: u32,
+        /// How many, counted from the publication's first.
+        records: u64,
     },
     /// Records did not reach this subscriber; a notice for each cause.
     Dropped {

@@ -8,6 +8,7 @@
 //! - [`session`]: one peer's reliable, ordered, credit-controlled exchange in both directions, made of a
 //!   [`sender`] and a [`receiver`].
 //! - [`secure`]: envelopes around packets, sealed with keys that a handshake makes, where the network is not trusted.
+//! - [`route`]: packets that carry the nodes that they take.
 //! - [`datagrams`]: records that are sent once, in no order.
 //! - [`mtu`]: the longest packet that the path takes, found by probes; [`parts`]: what is longer.
 //! - [`ecn`]: the congestion marks of the network.
@@ -34,6 +35,7 @@ pub mod parts;
 pub mod pieces;
 mod queue;
 pub mod receiver;
+pub mod route;
 mod rtt;
 pub mod secure;
 pub mod sender;

@@ -166,6 +166,15 @@ pub fn announced_bytes(payload: &[u8], most: usize) -> Result<usize, PieceError>
     usize::try_from(bytes).ok().filter(|bytes| *bytes <= most).ok_or(PieceError::TooLong { bytes, most })
 }
 
+/// A first piece's payload: the length of the message, and the beginning of it.
+///
+/// # Errors
+/// Those of [`announced_bytes`].
+pub fn split_first(payload: &[u8], most: usize) -> Result<(usize, &[u8]), PieceError> {
+    let bytes = announced_bytes(payload, most)?;
+    Ok((bytes, payload.get(LENGTH_BYTES..).unwrap_or_default()))
+}
+
 /// Joins the pieces of one message at a time, in memory `B`.
 #[derive(Debug)]
 pub struct Joiner<B> {

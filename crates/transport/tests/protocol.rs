@@ -7,6 +7,9 @@
 use crossdock_transport::handshake::Close;
 use crossdock_transport::parts::Splitter;
 use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
+use crossdock_transport::route::{
+    MAX_REFUSAL_BYTES, MAX_ROUTE_HEADER_BYTES, NodeId, RouteHeader, RouteRefusal, SourceRoute,
+};
 use crossdock_transport::secure::{
     Arrival, Authorized, Initiator, KEY_BYTES, KeyLimits, PrivateKey, RANDOM_BYTES, Responder, ResponderConfig,
 };
@@ -165,6 +168,17 @@ fn the_envelopes_of_the_page_are_those_of_the_code() {
     assert_eq!(on_page, made, "the code's envelopes:\n{}", all.join("\n"));
 }
 
+#[test]
+fn the_routed_packets_of_the_page_are_those_of_the_code() {
+    let nodes = ["west", "middle", "east"].map(NodeId::of_name);
+    let client = RouteHeader { origin: 7, ..RouteHeader::of_client(SourceRoute::new(&nodes).unwrap()) };
+    let (header, mut room, mut refusal) =
+        (RouteHeader { place: 1, ..client }, [0; MAX_ROUTE_HEADER_BYTES], [0; MAX_REFUSAL_BYTES]);
+    let forward = [&*header.write(&mut room), b"envelope"].concat();
+    let refusal = header.refuse(RouteRefusal::UnknownHop, &mut refusal).unwrap();
+    assert_eq!(bytes_of("route"), [("forward", forward), ("refusal", refusal.to_vec())]);
+}
+
 /// The bytes of the page's blocks of hexadecimal digits whose fence begins with this word.
 fn bytes_of(word: &str) -> Vec<(&'static str, Vec<u8>)> {
     let bytes = |text: &str| text.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
@@ -257,4 +271,25 @@ fn the_dissector_reads_payloads() {
     assert_eq!(read("first_piece", &["message_bytes"]).unwrap(), "20");
     assert_eq!(read("part", &["part.offset", "part.total", "part.kind", "part.bytes"]).unwrap(), "0 72 3 16");
     assert_eq!(read("data", &["format", "stream", "records"]).unwrap(), "0x0102030405060708 3 1");
+}
+
+#[test]
+fn the_dissector_reads_routed_packets() {
+    let packets = bytes_of("route");
+    let fields = ["course", "place", "origin", "node", "refusal", "refused_at"];
+    let fields: Vec<String> = fields.iter().map(|field| format!("crossdock.route.{field}")).collect();
+    let mut fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+    fields.push("crossdock.malformed");
+    let mut datagrams: Vec<Vec<u8>> = packets.into_iter().map(|(_, bytes)| bytes).collect();
+    // A place that is none, and a header that ends early.
+    let spoilt = [datagrams[0].iter().enumerate().map(|(at, byte)| if at == 3 { 3 } else { *byte }).collect()];
+    datagrams.extend(spoilt);
+    datagrams.push(datagrams[0][..24].to_vec());
+    let Some(lines) = dissect(&datagrams, &fields) else {
+        return println!("skipped: tshark is not installed");
+    };
+    let ids = ["west", "middle", "east"].map(|name| format!("0x{}", NodeId::of_name(name))).join(",");
+    assert_eq!(lines[0], ["1", "1", "7", ids.as_str(), "", "", ""]);
+    assert_eq!(lines[1], ["3", "0", "7", ids.as_str(), "2", "1", ""]);
+    assert!(lines[2..].iter().all(|line| line.last().is_some_and(|malformed| !malformed.is_empty())), "{lines:?}");
 }

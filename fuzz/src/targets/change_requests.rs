@@ -20,7 +20,7 @@ pub fn fuzz(input: &[u8]) {
     assert_eq!(serde_json::from_slice::<ChangeRequest>(&written).expect("what was written"), request);
     match &request {
         ChangeRequest::Deploy(spec) | ChangeRequest::Swap(spec) => specs::examine(spec),
-        ChangeRequest::All(all) => all.iter().for_each(specs::examine),
+        ChangeRequest::All(all) | ChangeRequest::Parts(all) => all.iter().for_each(specs::examine),
         ChangeRequest::SetParameters { .. } | ChangeRequest::Move { .. } | ChangeRequest::Remove { .. } => {}
     }
 }

@@ -1,4 +1,4 @@
-//! `publish`, `subscribe`, `explain` and `why`, and their common options.
+//! `publish`, `subscribe` and `why`, and their common options.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crossdock_runtime::{Overflow, Unreadable};
 
 use super::mailbox::Link;
 use super::{Control, Keys, Tracing};
-use crate::quantity::{parse_duration, parse_rate};
+use crate::quantity::{parse_bytes, parse_duration, parse_rate};
 
 /// The daemon's address, and the transport to it.
 #[derive(Debug, Args)]
@@ -72,6 +72,10 @@ pub(crate) struct Publish {
     #[arg(long, value_name = "CLASS", default_value = "reliable",
         value_parser = PossibleValuesParser::new(["reliable", "datagram"]).try_map(|word| word.parse::<DeliveryClass>()))]
     pub(crate) class: DeliveryClass,
+    /// Have the daemon reserve BYTES of buffers and credit for this publisher while it is connected, so that other traffic does not
+    /// take them, such as 4M. Refused where the daemon has no room (`max_circuit_bytes` in its configuration)
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub(crate) circuit: Option<u64>,
     /// With --reconnect: after the connection was lost, send no records before the stream has as many subscribers again as
     /// before, or DURATION has passed; with --min-subscribers also at the start
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
@@ -202,6 +206,11 @@ pub(crate) struct Subscribe {
     /// say the same and more (ON SLOW …) [default: the daemon's configuration]
     #[arg(long, value_name = "POLICY")]
     pub(crate) on_overflow: Option<Overflow>,
+    /// Delivery of records that come in packets: each once and in order (reliable), or each sent once, in any order, and dropped and
+    /// counted where there is no room, without holding the publisher back (datagram)
+    #[arg(long, value_name = "CLASS", default_value = "reliable",
+        value_parser = PossibleValuesParser::new(["reliable", "datagram"]).try_map(|word| word.parse::<DeliveryClass>()))]
+    pub(crate) class: DeliveryClass,
     /// Formats that are accepted, comma-separated: a version of the stream (v3), a format's id, or a schema file.
     /// Records in other formats are converted if `crossdock conversions` has a route to an accepted format. An output that
     /// has one format, such as CSV, needs no --accept for that: the version to which conversions lead is accepted
@@ -215,21 +224,6 @@ pub(crate) struct Subscribe {
     pub(crate) tracing: Tracing,
     #[command(flatten)]
     pub(crate) daemon: Daemon,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Explain {
-    /// The query: SELECT … FROM stream WHERE …
-    #[arg(value_name = "SQL")]
-    pub(crate) sql: String,
-    /// Formats that the subscriber would accept, comma-separated, as for `subscribe --accept`
-    #[arg(long, value_name = "FORMAT", value_delimiter = ',')]
-    pub(crate) accept: Vec<String>,
-    /// Print a JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) control: Control,
 }
 
 pub(super) fn parse_encoding() -> impl TypedValueParser<Value = Encoding> {

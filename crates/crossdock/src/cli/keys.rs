@@ -15,6 +15,13 @@ pub(crate) struct Keys {
     /// The daemon's public key, 64 hexadecimal digits
     #[arg(long, value_name = "KEY", env = "CROSSDOCK_DAEMON_KEY", requires = "key")]
     pub(crate) daemon_key: Option<PublicKey>,
+    /// Source route: the names of the nodes that packets take, from the daemon at --address (whose public key is --daemon-key) to
+    /// the one to speak with, such as west,middle,east; needs --key and --route-key
+    #[arg(long, value_name = "NODES", value_delimiter = ',', requires = "route_key", requires = "key")]
+    pub(crate) route: Vec<String>,
+    /// The public key of the route's last daemon
+    #[arg(long, value_name = "KEY", requires = "route")]
+    pub(crate) route_key: Option<PublicKey>,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,7 @@
 //! The command line: every command, flag and default, with examples of each command. Other modules run the commands.
 
 mod access;
+mod analyze;
 mod bench;
 mod calls;
 mod control;
@@ -21,10 +22,11 @@ use clap_complete::Shell;
 use crossdock_mailbox::attach::AttachAddr;
 
 pub(crate) use self::access::{AccessCheck, AccessCommand, AccessQuestion};
+pub(crate) use self::analyze::{Analyze, Explain, ExplainCommand};
 pub(crate) use self::bench::{Bench, BenchCommand, BenchMailbox};
 pub(crate) use self::calls::{Call, Ping};
 pub(crate) use self::control::{Control, HttpAddress};
-pub(crate) use self::data::{Daemon, Explain, OnError, OnRowError, ProtoPath, Publish, Subscribe, Why};
+pub(crate) use self::data::{Daemon, OnError, OnRowError, ProtoPath, Publish, Subscribe, Why};
 pub(crate) use self::formats::{
     AddConversion, CheckFormat, Conversions, ConversionsCommand, DiffFormats, ExportFormat, Formats, FormatsCommand,
     MessageCoding, RemoveConversion, RemoveStream, RemoveVersion, SetPolicy, SetStream, ShowFormat, Streams,
@@ -209,7 +211,10 @@ Ctrl-C ends the command; standard error then gives the number of records.")]
     #[command(after_help = "\
 Examples:
   crossdock explain \"SELECT carrier, flight FROM A WHERE dest = 'LAX'\"
-  crossdock explain 'SELECT * FROM A' --accept v3")]
+  crossdock explain 'SELECT * FROM A' --accept v3
+  crossdock explain analyze 'SELECT * FROM A' --for 10s
+
+`crossdock explain analyze --help` has more on what it does at work.")]
     Explain(Explain),
 
     /// Lists, compares and checks formats, and sets how they may change
@@ -632,8 +637,8 @@ mod tests {
     #[test]
     fn every_command_has_an_example_that_parses() {
         let commands = definition();
-        let nested =
-            ["handler", "mailbox", "access"].map(|name| commands.find_subcommand(name).unwrap().get_subcommands());
+        let nested = ["handler", "mailbox", "access", "explain"]
+            .map(|name| commands.find_subcommand(name).unwrap().get_subcommands());
         for command in commands.get_subcommands().chain(nested.into_iter().flatten()) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let examples: Vec<&str> = help

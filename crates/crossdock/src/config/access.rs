@@ -39,6 +39,8 @@ pub(crate) struct AccessSection {
     handlers: Vec<Pattern>,
     #[serde(deserialize_with = "texts")]
     mailboxes: Vec<Pattern>,
+    #[serde(deserialize_with = "texts")]
+    route: Vec<Pattern>,
     administration: Part,
     #[serde(deserialize_with = "perhaps_within::<_, u32, 0, 65_536>")]
     max_sessions: Option<u32>,
@@ -100,6 +102,7 @@ impl AccessSection {
             convert: self.convert.clone(),
             handlers: self.handlers.clone(),
             mailboxes: self.mailboxes.clone(),
+            route: self.route.clone(),
             administration: match self.administration {
                 Part::None => Administration::None,
                 Part::Read => Administration::Read,

@@ -80,6 +80,7 @@ impl HandlerSection {
             sql,
             native,
             state: None,
+            part: None,
             input_streams,
             output_stream,
             parameters,

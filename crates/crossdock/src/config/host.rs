@@ -8,7 +8,7 @@ use crossdock_mailbox::HugePages;
 use crossdock_mailbox::host::{HostConfig, Implementation, MailboxOptions};
 use crossdock_nectarine::PublicKey;
 use crossdock_runtime::settings::{name, perhaps_within, within};
-use crossdock_runtime::{ContextConfig, NodeAddress};
+use crossdock_runtime::{ContextConfig, MAX_NEIGHBOURS, NodeAddress};
 use serde::Deserialize;
 
 use super::values::{auto_or_node, perhaps_key};
@@ -108,6 +108,38 @@ pub(crate) struct NodeSection {
     pub(super) peer: Vec<PeerSection>,
 }
 
+impl NodeSection {
+    /// The nodes that packets with source routes are handed on to.
+    pub(super) fn neighbours(&self) -> impl Iterator<Item = &PeerSection> {
+        self.peer.iter().filter(|peer| peer.route)
+    }
+
+    /// Values that do not go together; `has_key`: the daemon has a key of its own.
+    pub(super) fn contradiction(&self, has_key: bool) -> Option<String> {
+        let mut keys = BTreeMap::new();
+        for peer in self.neighbours() {
+            let name = &peer.name;
+            let Some(key) = peer.key else {
+                return Some(format!(
+                    "[[node.peer]]: `{name}` has `route = true` and no `key`: name its daemon's public key \
+                     (`crossdock keys show` prints it there)"
+                ));
+            };
+            if !has_key {
+                return Some(format!(
+                    "[[node.peer]]: `{name}` has `route = true`, and this daemon has no key: packets with source routes are \
+                     sealed for each hop (`key` in [security]; `crossdock keygen` makes one)"
+                ));
+            }
+            if let Some(other) = keys.insert(*key.bytes(), name) {
+                return Some(format!("[[node.peer]]: `{other}` and `{name}` have the same key and `route = true`"));
+            }
+        }
+        (keys.len() > MAX_NEIGHBOURS)
+            .then(|| format!("[[node.peer]]: {} have `route = true`; the bound is {MAX_NEIGHBOURS}", keys.len()))
+    }
+}
+
 /// `[[node.peer]]`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -120,6 +152,9 @@ pub(crate) struct PeerSection {
     /// Its daemon's public key.
     #[serde(default, deserialize_with = "perhaps_key")]
     pub(super) key: Option<PublicKey>,
+    /// Whether packets with source routes are handed on to it, and come from it.
+    #[serde(default)]
+    pub(super) route: bool,
 }
 
 impl PeerSection {

@@ -221,6 +221,7 @@ impl Config {
         ContextConfig {
             node: self.node.name.clone(),
             nodes: self.node.peer.iter().map(PeerSection::node).collect(),
+            neighbours: self.node.neighbours().map(PeerSection::node).collect(),
             attach: AttachConfig { huge_pages: self.host.huge_pages, ..attach.clone() },
             host: self.host.bounds(),
             services: ServicesConfig { files: place(&services.files), dumps: place(&services.dumps) },
@@ -301,8 +302,10 @@ impl Config {
         let handler = stream.or_else(|| self.handler.iter().find_map(HandlerSection::contradiction));
         let contexts =
             || self.of_context(Path::new("")).contexts().err().map(|why| format!("[[platform.context]]: {why}"));
-        let access = || access::rules(&self.access).err().or_else(|| self.control.contradiction());
-        handler.or_else(contexts).or_else(|| self.host.contradiction()).or_else(access)
+        let node = || self.node.contradiction(self.security.key.is_some());
+        let access = || access::rules(&self.access).err().or_else(|| self.control.contradiction()).or_else(node);
+        let durable = || self.morph.check_durable().err().map(str::to_owned);
+        handler.or_else(contexts).or_else(|| self.host.contradiction()).or_else(access).or_else(durable)
     }
 }
 
@@ -462,6 +465,7 @@ mod tests {
             ("[morph]\nby_name = \"on\"", ":2:11: ", "versions_of_stream"),
             ("[morph]\nstate_dir = \"\"", ":2:13: ", "\"off\" or a path"),
             ("[morph]\ncheckpoint_interval_ms = -1", ":2:26: ", "an integer from 0 to 86400000"),
+            ("[morph]\ncheckpoint_pause_ms = 0", ":2:23: ", "an integer from 1 to 60000"),
             ("[platform]\nmargin_percent = 95", ":2:18: ", "from 0 to 90"),
             ("[platform]\nslice = 5", ":2:1: ", "known: margin_percent, slice_us"),
             ("[[platform.context]]\nkind = \"g-kore\"", ":2:8: ", "did you mean `g-core`?"),
@@ -533,6 +537,7 @@ mod tests {
             ("[[access]]\nuid = 1\nkey = \"desk\"", "a section has one identity, not key:desk and uid:1"),
             ("[control]\ntls_cert = \"a.pem\"", "[control]: `tls_cert` needs `tls_key`"),
             ("[control]\ntls_key = \"a.key\"", "[control]: `tls_key` needs `tls_cert`"),
+            ("[morph]\ndurable = true", "set `state_dir` in [morph]"),
             ("[[access]]\ntoken = \"ops\"", "`token_file` is the file with the token `ops`, and is missing"),
             ("[[access]]\ntoken = \"control\"\ntoken_file = \"t\"", "`token_file` in [control] names"),
             (
@@ -543,6 +548,15 @@ mod tests {
             (
                 "[node]\nname = \"a\"\n[[node.peer]]\nname = \"a\"\naddress = \"10.0.0.1:7440\"",
                 "two nodes have the same name",
+            ),
+            (
+                "[[node.peer]]\nname = \"a\"\naddress = \"10.0.0.1:7440\"\nroute = true",
+                "`a` has `route = true` and no `key`",
+            ),
+            (
+                "[[node.peer]]\nname = \"a\"\naddress = \"10.0.0.1:7440\"\nroute = true\n\
+                 key = \"0707070707070707070707070707070707070707070707070707070707070707\"",
+                "`a` has `route = true`, and this daemon has no key",
             ),
         ] {
             let found = refused(text);

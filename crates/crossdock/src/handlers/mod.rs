@@ -96,7 +96,7 @@ fn parameters(given: &[(String, String)]) -> Outcome<BTreeMap<String, String>> {
 }
 
 /// The path of one handler, whatever its name has in it.
-fn path_of(name: &str) -> String {
+pub(crate) fn path_of(name: &str) -> String {
     let escape = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
         other => format!("%{other:02X}"),

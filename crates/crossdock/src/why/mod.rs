@@ -131,6 +131,9 @@ fn builder(arguments: &Why, stream: &str) -> Outcome<SubscriberBuilder> {
     if let Some((own, daemons)) = connecting::keys(&daemon.keys)? {
         builder = builder.keys(own, daemons);
     }
+    if let Some(route) = connecting::route(&daemon.keys)? {
+        builder = builder.route(route);
+    }
     Ok(builder)
 }
 

@@ -9,7 +9,7 @@ fn every_command_that_prints_a_list_or_a_report_prints_json() {
     place.write("next.schema", "carrier string\n");
     place.run(["publish", "A", "flights.csv", "--schema", "a.schema"]).with_code(0);
     let sql = "SELECT * FROM A";
-    let commands: [&[&str]; 21] = [
+    let commands: [&[&str]; 22] = [
         &["streams"],
         &["tables"],
         &["subscriptions"],
@@ -30,6 +30,7 @@ fn every_command_that_prints_a_list_or_a_report_prints_json() {
         &["handler", "builtins"],
         &["events"],
         &["explain", sql],
+        &["explain", "analyze", sql, "--for", "1ms"],
         &["top", "--once"],
     ];
     for command in commands {

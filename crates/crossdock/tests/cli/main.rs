@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod access;
+mod analyze;
 mod attached;
 mod bad_input;
 mod binary;
@@ -31,6 +32,7 @@ mod place;
 mod platform;
 mod readme;
 mod reconnecting;
+mod routes;
 mod schemas;
 mod secure;
 mod setup;

@@ -40,13 +40,15 @@ fn every_get_answers_as_the_document_says() {
     let (place, _daemon) = Sandbox::with_configured_daemon("[[mailbox]]\nname = \"requests\"\n");
     let _subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--on-overflow", "drop_oldest"]);
     place.wait_for_subscriptions(1);
+    let (_, listed) = place.http(&get("/v1/subscriptions"));
+    let subscription = listed["subscriptions"][0]["id"].to_string();
     let document = Document::of(&place);
     let paths = document.0["paths"].as_object().unwrap();
     let mut asked = 0;
     for (path, item) in paths.iter().filter(|(path, _)| path.starts_with("/v1/") && *path != "/v1/openapi.json") {
         if item["get"].is_object() {
             // A handler that is not there: 404, which is described, too.
-            let (status, body) = place.http(&get(&path.replace("{name}", "nobody")));
+            let (status, body) = place.http(&get(&path.replace("{name}", "nobody").replace("{id}", &subscription)));
             assert_eq!(status, if path.contains("{name}") { 404 } else { 200 }, "{path}: {body}");
             document.holds("get", path, status, &body);
             asked += 1;

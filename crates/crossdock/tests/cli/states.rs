@@ -164,3 +164,24 @@ fn a_key_is_configured() {
         place.run(["serve", "--config", "bad.toml"]).with_code(2).saying(&[words]);
     }
 }
+
+#[test]
+fn a_publisher_declares_the_key_of_its_stream() {
+    for way in TRANSPORTS {
+        let (of_daemon, _daemon) = Sandbox::with_daemon();
+        let place = of_daemon.by(way);
+        place.write("rows.csv", "code,place,n\na,x,1\nb,x,2\na,x,3\na,y,4\n");
+        place.write("rows.schema", "code string\nplace string\nn i64\n");
+        let publish = ["publish", "K", "rows.csv", "--schema", "rows.schema", "--stream-key"];
+        place.run(publish.iter().chain(&["code,place"])).with_code(0);
+        let snapshot = "SELECT n FROM K SNAPSHOT";
+        // The state has the first record, too.
+        assert_eq!(rows(&place, snapshot), [json!({ "n": 2 }), json!({ "n": 3 }), json!({ "n": 4 })]);
+        place.run(publish.iter().chain(&["place"])).with_code(1).saying(&["key"]);
+        place.run(publish.iter().chain(&["code,place"])).with_code(0);
+        place.run(publish.iter().chain(&["nothing"])).with_code(1).saying(&["key"]);
+        place.write("other.schema", "code string\nplace string\nn i64\n");
+        let unknown = ["publish", "L", "rows.csv", "--schema", "other.schema", "--stream-key", "cod"];
+        place.run(unknown).with_code(1).saying(&["`cod`"]);
+    }
+}

@@ -69,6 +69,11 @@ impl Asof {
         })
     }
 
+    /// Rows that it keeps.
+    pub(super) fn kept(&self) -> usize {
+        self.rows.len()
+    }
+
     /// How many bytes are in use.
     pub(super) fn used(&self) -> usize {
         self.arena.used() + self.rows.len() * ROW_BYTES + self.keys.len() * (ENTRY_BYTES + size_of::<OfKey>())

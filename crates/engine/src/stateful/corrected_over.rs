@@ -144,6 +144,11 @@ impl CorrectedOver {
         })
     }
 
+    /// Keys of the partition that it keeps.
+    pub(super) fn kept(&self) -> usize {
+        self.keys.len()
+    }
+
     /// How many bytes are in use.
     #[inline]
     pub(super) fn used(&self) -> usize {

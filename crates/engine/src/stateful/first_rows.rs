@@ -114,6 +114,11 @@ impl FirstRows {
         }
     }
 
+    /// Rows that it keeps.
+    pub(super) fn kept(&self) -> usize {
+        self.ranked.len()
+    }
+
     /// How many bytes are in use.
     pub(super) fn used(&self) -> usize {
         self.ranked.used()

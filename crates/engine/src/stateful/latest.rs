@@ -146,6 +146,11 @@ impl Latest {
         self.walks = self.walks.max(order.walks);
     }
 
+    /// Keys that it keeps.
+    pub(super) fn kept(&self) -> usize {
+        self.keys.len()
+    }
+
     /// How many bytes are in use.
     #[inline]
     pub(super) fn used(&self) -> usize {

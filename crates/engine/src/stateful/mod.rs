@@ -56,7 +56,7 @@ use crossdock_query::{
 };
 
 use crate::filter::Filter;
-use crate::handler::{Handler, HandlerCounters, HandlerState, ParameterValues, Sink, Verdict};
+use crate::handler::{Handler, HandlerCounters, HandlerState, OperatorCounters, ParameterValues, Sink, Verdict};
 use crate::kernel::{Kernel, Records};
 use crate::project::RowPlan;
 use crate::row_error::{RowError, RowErrorCounts};
@@ -105,6 +105,8 @@ struct Reader {
     rows: Option<RowPlan>,
     /// Of a batch, the records that pass the conditions; where there are several readers.
     passed: Selection,
+    /// The number of these that made no row.
+    left_out: u64,
 }
 
 impl StatefulHandler {
@@ -138,7 +140,7 @@ impl StatefulHandler {
                 Projection::All => None,
                 Projection::Fields(outputs) => Some(RowPlan::of(outputs, &reads.input, &reads.output)),
             };
-            Ok(Reader { port, program: reads, filter, rows, passed: Selection::default() })
+            Ok(Reader { port, program: reads, filter, rows, passed: Selection::default(), left_out: 0 })
         };
         let readers: Vec<Reader> = readers.into_iter().map(reader).collect::<Result<_, String>>()?;
         if readers.iter().any(|reader| reader.program.input != readers[0].program.input) {
@@ -225,7 +227,7 @@ impl Parts<'_> {
         let Parts { readers, thens, state, flow, reading: Reading { interpreter, counters, errors, first_error } } =
             self;
         let Some(Reader { port, program, filter, rows, .. }) = readers.first_mut() else { return };
-        let (mut taken, mut failed) = (0, 0);
+        let (mut taken, mut failed, came) = (0, 0, selection.len() as u64);
         let mut note = |error: EvalError, record: &Record<'_>| {
             failed += 1;
             errors[RowError::from(error) as usize] += 1;
@@ -249,6 +251,7 @@ impl Parts<'_> {
         }
         counters.taken += taken;
         counters.row_errors += failed;
+        state.count_source(*port, came, taken);
     }
 
     /// Takes the records of a batch, each through all readers: one that two read goes to both before the next one does. It is taken
@@ -273,8 +276,9 @@ impl Parts<'_> {
                         is_taken = true;
                         state.take(thens, port, row.unwrap_or(bytes), flow);
                     }
-                    Ok(None) => {}
+                    Ok(None) => reader.left_out += 1,
                     Err(error) => {
+                        reader.left_out += 1;
                         failed = Some(error);
                         let record = Record::assume_checked(&reader.program.input, bytes);
                         first_error.get_or_insert_with(|| reader.program.example(error, &record));
@@ -287,6 +291,10 @@ impl Parts<'_> {
                 errors[RowError::from(error) as usize] += 1;
             }
         }
+        for reader in readers.iter_mut() {
+            let rows = (reader.passed.len() as u64).saturating_sub(std::mem::take(&mut reader.left_out));
+            state.count_source(reader.port, selection.len() as u64, rows);
+        }
     }
 
     /// Counts what became of rows; returns how many left.
@@ -297,6 +305,7 @@ impl Parts<'_> {
         counters.late += late + lost.late;
         counters.forgotten += lost.forgotten;
         counters.stage_errors += errors;
+        self.state.count_rows(self.thens, made as u64);
         if let Some(error) = error {
             first_error.get_or_insert_with(|| format!("a row of the query: {error}"));
         }
@@ -323,6 +332,10 @@ impl Reader {
 }
 
 impl Handler for StatefulHandler {
+    fn operator_counters(&self, report: &mut dyn FnMut(usize, OperatorCounters)) {
+        self.state.iter().for_each(|state| state.operator_counters(report));
+    }
+
     fn state_bytes(&self) -> usize {
         StatefulHandler::state_bytes(self)
     }

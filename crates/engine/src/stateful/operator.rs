@@ -240,6 +240,20 @@ impl Operator {
         }
     }
 
+    /// How many rows, keys or groups it keeps.
+    pub(super) fn kept(&self) -> usize {
+        match self {
+            Operator::Union | Operator::Lookup(_) => 0,
+            Operator::Windows(windows) => windows.kept(),
+            Operator::Over(over) => over.kept(),
+            Operator::CorrectedOver(over) => over.kept(),
+            Operator::Join(join) => join.kept(),
+            Operator::Asof(asof) => asof.kept(),
+            Operator::Latest(latest) => latest.kept(),
+            Operator::First(first) => first.kept(),
+        }
+    }
+
     /// How many bytes are in use.
     #[inline]
     pub(super) fn used(&self) -> usize {

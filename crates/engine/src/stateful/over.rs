@@ -131,6 +131,11 @@ impl Over {
         })
     }
 
+    /// Keys of partitions that it keeps.
+    pub(super) fn kept(&self) -> usize {
+        self.partitions.iter().map(|partition| partition.keys.len()).sum()
+    }
+
     /// How many bytes are in use.
     #[inline]
     pub(super) fn used(&self) -> usize {

@@ -1,13 +1,13 @@
 //! The stages of a query, how far each has come in time, and how rows go from one to the next.
 
 use crossdock_format::{Format, Record, Value};
-use crossdock_query::{DerivedTime, EvalError, Interpreter, Port, Program, Projection, StatefulProgram};
+use crossdock_query::{DerivedTime, EvalError, Interpreter, Port, Program, Projection, StatefulProgram, StreamSource};
 
 use super::latest::StateOrder;
 use super::moment::{Budget, Change, Lost, Moment};
 use super::operator::Operator;
 use super::table::StageTables;
-use crate::handler::Sink;
+use crate::handler::{OperatorCounters, Sink};
 use crate::kernel::FieldPosition;
 use crate::project::RowPlan;
 use crate::saved::{SavedBytes, put_flag, put_i64};
@@ -24,12 +24,27 @@ pub(super) struct State {
     now: i64,
     max_bytes: usize,
     budget: Budget,
+    /// The counts of the sources, in the order of the plan.
+    sources: Vec<SourceCounts>,
+}
+
+/// The records that came by a source, and their fates.
+#[derive(Clone, Copy, Debug, Default)]
+struct SourceCounts {
+    port: Option<Port>,
+    records: u64,
+    rows: u64,
 }
 
 #[derive(Debug)]
 struct Stage {
     operator: Operator,
     inputs: Vec<Input>,
+    /// Rows that left behind the program that follows, and those that were lost.
+    rows_out: u64,
+    lost: Lost,
+    /// Where they went; `None` for the output.
+    to: Option<Port>,
     /// Whether more of it is due than the last call has done.
     is_behind: bool,
 }
@@ -78,6 +93,8 @@ pub(super) struct Then {
     word: Option<FieldPosition>,
     /// The row that another takes the place of.
     former: Vec<u8>,
+    /// Rows that went to another stage, which are yet to be counted.
+    passed: u64,
 }
 
 /// The words for changes, as long as their column.
@@ -127,7 +144,7 @@ impl Then {
                 Projection::Fields(outputs) => Some(RowPlan::of(outputs, &program.input, &program.output)),
             };
             let word = stage.then.output.fields().last().filter(|_| program_of.changes && stage.to.is_none());
-            Then { program, rows, to: stage.to, word: word.map(FieldPosition::of), former: Vec::new() }
+            Then { program, rows, to: stage.to, word: word.map(FieldPosition::of), former: Vec::new(), passed: 0 }
         };
         program_of.stages.iter().map(then).collect()
     }
@@ -228,12 +245,15 @@ impl State {
             if plan.to.is_some_and(|to| to.stage <= number || to.stage >= program.stages.len()) {
                 return Err("a stage gives its rows to one behind it".to_owned());
             }
-            stages.push(Stage { operator: Operator::of(plan)?, inputs, is_behind: false });
+            let operator = Operator::of(plan)?;
+            stages.push(Stage { operator, inputs, rows_out: 0, lost: Lost::default(), to: plan.to, is_behind: false });
         }
         if stages.is_empty() {
             return Err("a query with state has a stage".to_owned());
         }
-        Ok(State { stages, now: 0, max_bytes: program.max_state_bytes, budget: Budget::default() })
+        let source = |source: &StreamSource| SourceCounts { port: Some(source.port), ..SourceCounts::default() };
+        let sources = program.sources.iter().map(source).collect();
+        Ok(State { stages, now: 0, max_bytes: program.max_state_bytes, budget: Budget::default(), sources })
     }
 
     /// Goes by the bound, the lateness and the times of a query whose state has the same layout.
@@ -293,7 +313,7 @@ impl State {
     }
 
     fn walk<'w>(&'w mut self, thens: &'w mut [Then]) -> Walk<'w> {
-        let State { stages, now, max_bytes, budget } = self;
+        let State { stages, now, max_bytes, budget, .. } = self;
         Walk { stages, thens, first: 0, now: *now, max_bytes: *max_bytes, budget }
     }
 
@@ -380,8 +400,50 @@ impl State {
     pub(super) fn take_lost(&mut self) -> Lost {
         self.stages.iter_mut().fold(Lost::default(), |sum, stage| {
             let lost = stage.operator.take_lost();
+            stage.lost = Lost { late: stage.lost.late + lost.late, forgotten: stage.lost.forgotten + lost.forgotten };
             Lost { late: sum.late + lost.late, forgotten: sum.forgotten + lost.forgotten }
         })
+    }
+
+    /// Counts a batch of a source: its records, and the rows that were made of them.
+    pub(super) fn count_source(&mut self, port: Port, records: u64, rows: u64) {
+        if let Some(source) = self.sources.iter_mut().find(|source| source.port == Some(port)) {
+            source.records += records;
+            source.rows += rows;
+        }
+    }
+
+    /// Counts the rows that have left stages since this was last called; `made` of them are output.
+    pub(super) fn count_rows(&mut self, thens: &mut [Then], made: u64) {
+        for (stage, then) in self.stages.iter_mut().zip(thens) {
+            stage.rows_out += std::mem::take(&mut then.passed);
+        }
+        if let Some(last) = self.stages.last_mut() {
+            last.rows_out += made;
+        }
+    }
+
+    /// The counts of all sources, then of all stages.
+    pub(super) fn operator_counters(&self, report: &mut dyn FnMut(usize, OperatorCounters)) {
+        for (number, source) in self.sources.iter().enumerate() {
+            let counts =
+                OperatorCounters { rows_in: source.records, rows_out: source.rows, ..OperatorCounters::default() };
+            report(number, counts);
+        }
+        for (number, stage) in self.stages.iter().enumerate() {
+            let is_here = |port: Option<Port>| port.is_some_and(|port| port.stage == number);
+            let read: u64 = self.sources.iter().filter(|source| is_here(source.port)).map(|source| source.rows).sum();
+            let passed: u64 = self.stages.iter().filter(|stage| is_here(stage.to)).map(|stage| stage.rows_out).sum();
+            let counts = OperatorCounters {
+                rows_in: read + passed,
+                rows_out: stage.rows_out,
+                late: stage.lost.late,
+                forgotten: stage.lost.forgotten,
+                kept_rows: stage.operator.kept() as u64,
+                kept_bytes: stage.operator.used() as u64,
+            };
+            report(self.sources.len() + number, counts);
+        }
     }
 }
 
@@ -499,7 +561,10 @@ impl<'w> Walk<'w> {
         };
         let Some(made) = flow.counted(made) else { return };
         match to {
-            Some(port) => self.feed(port, Change::row(made), flow),
+            Some(port) => {
+                self.feed(port, Change::row(made), flow);
+                then.passed += 1;
+            }
             None => flow.push(made),
         }
     }
@@ -519,10 +584,14 @@ impl<'w> Walk<'w> {
         }
         let made = after.map_or(Ok(None), |row| then.made(row, flow.interpreter));
         let made = flow.counted(made);
+        let mut changed = false;
         match (to, made) {
             (_, Some(made)) if had && made == former => {}
             (_, None) if !had => {}
-            (Some(port), after) => self.feed(port, Change { before: had.then_some(&former[..]), after }, flow),
+            (Some(port), after) => {
+                self.feed(port, Change { before: had.then_some(&former[..]), after }, flow);
+                changed = true;
+            }
             (None, after) => {
                 let shown = match (had, after, word) {
                     (true, _, Some(word)) => {
@@ -543,5 +612,6 @@ impl<'w> Walk<'w> {
             }
         }
         then.former = former;
+        then.passed += u64::from(changed);
     }
 }

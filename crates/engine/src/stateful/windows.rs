@@ -203,6 +203,11 @@ impl Windows {
         self.by_arrival && self.window != Span::Running
     }
 
+    /// Groups and windows of them that it keeps.
+    pub(super) fn kept(&self) -> usize {
+        self.there
+    }
+
     /// How many bytes are in use.
     pub(super) fn used(&self) -> usize {
         let part = size_of::<Part>() + size_of::<u32>() + self.slots.bytes();

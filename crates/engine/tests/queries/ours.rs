@@ -33,7 +33,7 @@ pub(crate) enum Failure {
     Refused(String),
     /// Something panics.
     Panicked(String),
-    /// The handler's result is not the interpreter's.
+    /// The handler's result is not the interpreter's, or that of a query with state not the same where it is cut.
     Forms(String),
     /// The result is not the expected one.
     Differs(String),
@@ -128,6 +128,7 @@ fn stateful(case: &Case) -> Result<Outcome, Failure> {
     let tables = tables(case);
     planned_with(&case.query, &streams, &tables).map_err(Failure::Refused)?;
     let mut run = SqlRun::with_tables(&case.query, &streams, &tables);
+    let mut cut = SqlRun::reduced(&case.query, &streams, &tables);
     let mut builders: Vec<RecordBuilder> =
         case.streams.iter().map(|stream| RecordBuilder::new(&stream.format())).collect();
     let words = ["FROM", "JOIN"];
@@ -141,8 +142,15 @@ fn stateful(case: &Case) -> Result<Outcome, Failure> {
         }
         let records: Vec<Vec<u8>> = together.iter().map(|(_, values)| record(&mut builders[stream], values)).collect();
         run.feed_records(streams[stream].0, &records);
+        cut.feed_records(streams[stream].0, &records);
     }
-    streams.iter().filter(|(name, _)| is_read(name)).for_each(|(name, _)| run.end(name));
+    for (name, _) in streams.iter().filter(|(name, _)| is_read(name)) {
+        run.end(name);
+        cut.end(name);
+    }
+    if cut.made != run.made {
+        return Err(Failure::Forms(format!("cut it makes {:?}, as a whole {:?}", cut.rows, run.rows)));
+    }
     let rows = run.made.iter().map(|row| shown(run.output(), row)).collect();
     Ok(Outcome::Rows(rows, types(run.output())))
 }

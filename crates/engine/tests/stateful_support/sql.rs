@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crossdock_engine::{
-    Handler, HandlerCounters, ParameterValues, SavedStateError, SharedTable, StatefulHandler, TableOrder, TableRows,
-    Tables, seal_state,
+    Handler, HandlerCounters, ParameterValues, SavedStateError, SelectHandler, SharedTable, StatefulHandler,
+    TableOrder, TableRows, Tables, Verdict, seal_state,
 };
 use crossdock_format::{FieldType, Format, RecordBuilder, Value};
 use crossdock_mailbox::Selection;
-use crossdock_query::{Query, ReferenceTable, StatefulProgram, StatefulQuery, parse_query};
+use crossdock_query::{Program, Query, ReferenceTable, StatefulProgram, StatefulQuery, parse_query, reduction};
 
 use super::show;
 use crate::support;
@@ -17,6 +17,8 @@ use crate::support;
 /// The handlers of one query, a stream each, and the rows that leave them.
 pub(crate) struct SqlRun {
     handlers: Vec<(String, Format, StatefulHandler)>,
+    /// For each of them what runs in front of it, where the query was cut.
+    reductions: Vec<Option<Program>>,
     turn: Option<usize>,
     output: Format,
     pub(crate) rows: Vec<String>,
@@ -84,8 +86,46 @@ impl SqlRun {
             let readers = query.readers(&program, name, &format, &BTreeMap::new()).unwrap();
             ((*name).to_owned(), format, StatefulHandler::with_tables(Arc::clone(&program), readers, tables).unwrap())
         };
-        let handlers = streams.iter().map(handler).collect();
-        SqlRun { handlers, turn: None, output: program.output().clone(), rows: Vec::new(), made: Vec::new() }
+        let handlers: Vec<_> = streams.iter().map(handler).collect();
+        SqlRun::of(handlers, vec![None; streams.len()], &program)
+    }
+
+    fn of(
+        handlers: Vec<(String, Format, StatefulHandler)>,
+        reductions: Vec<Option<Program>>,
+        program: &StatefulProgram,
+    ) -> SqlRun {
+        let output = program.output().clone();
+        SqlRun { handlers, reductions, turn: None, output, rows: Vec::new(), made: Vec::new() }
+    }
+
+    /// The same query, cut: with a reduction in front of each stream that can have one.
+    pub(crate) fn reduced(sql: &str, streams: &[(&str, &str)], tables: &Tables) -> SqlRun {
+        let planned = planned_with(sql, streams, tables);
+        let (query, program) = planned.unwrap_or_else(|error| panic!("{error}"));
+        let (mut reductions, mut formats, mut instead) = (Vec::new(), Vec::new(), BTreeMap::new());
+        for (name, schema) in streams {
+            let format = Format::parse_schema(schema).unwrap();
+            let reduced = reduction(&query.readers(&program, name, &format, &BTreeMap::new()).unwrap());
+            let named = reduced.as_ref().map(|_| format!("part of {name}"));
+            instead.extend(named.iter().map(|named| ((*name).to_owned(), named.clone())));
+            let format = reduced.as_ref().map_or(format, |reduced| reduced.output.clone());
+            formats.push((named.unwrap_or_else(|| (*name).to_owned()), format));
+            reductions.push(reduced);
+        }
+        let rest = query.reading(&instead).unwrap();
+        let of_plan: Vec<(&str, &Format)> = formats.iter().map(|(name, format)| (name.as_str(), format)).collect();
+        // The text may name columns that the plan does without; such a query is not cut.
+        let Ok(program) = rest.plan(&of_plan, &BTreeMap::new()) else {
+            return SqlRun::with_tables(sql, streams, tables);
+        };
+        let program = Arc::new(StatefulProgram { max_state_bytes: usize::MAX, ..program });
+        let handler = |((name, _), (part, format)): (&(&str, &str), &(String, Format))| {
+            let readers = rest.readers(&program, part, format, &BTreeMap::new()).unwrap();
+            let handler = StatefulHandler::with_tables(Arc::clone(&program), readers, tables).unwrap();
+            ((*name).to_owned(), format.clone(), handler)
+        };
+        SqlRun::of(streams.iter().zip(&formats).map(handler).collect(), reductions, &program)
     }
 
     /// Gives the state to the handler of a stream, and returns its place.
@@ -114,6 +154,7 @@ impl SqlRun {
     pub(crate) fn feed<S: AsRef<str>>(&mut self, stream: &str, rows: &[S]) {
         let next = self.turn_to(stream);
         let (_, format, _) = &self.handlers[next];
+        let format = self.reductions[next].as_ref().map_or(format, |reduction| &reduction.input);
         let mut builder = RecordBuilder::new(format);
         let records: Vec<Vec<u8>> = rows.iter().map(|row| record(format, &mut builder, row.as_ref())).collect();
         self.feed_records(stream, &records);
@@ -125,6 +166,11 @@ impl SqlRun {
         let (_, _, handler) = &mut self.handlers[next];
         let mut out: Vec<Vec<u8>> = Vec::new();
         for records in records.chunks(128) {
+            let reduced = self.reductions[next].as_ref().map(|program| reduced(program, records));
+            let records = reduced.as_deref().unwrap_or(records);
+            if records.is_empty() {
+                continue;
+            }
             let batch = support::batch(records);
             let _ = handler.process(&batch, &mut Selection::all(batch.len()), &mut out);
         }
@@ -204,6 +250,16 @@ impl SqlRun {
     /// The counts of all handlers together.
     pub(crate) fn counters(&self) -> HandlerCounters {
         super::sum_of(self.handlers.iter().map(|(.., handler)| handler.counters()))
+    }
+}
+
+/// The records that a reduction makes.
+fn reduced(program: &Program, records: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let (mut handler, batch) = (SelectHandler::new(program.clone()), support::batch(records));
+    let (mut selection, mut made) = (Selection::all(batch.len()), Vec::new());
+    match handler.process(&batch, &mut selection, &mut made) {
+        Verdict::Forward => selection.iter().map(|index| records[index].clone()).collect(),
+        _ => made,
     }
 }
 

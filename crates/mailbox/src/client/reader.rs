@@ -8,7 +8,7 @@ use super::port::Port;
 use super::signal::SignalSide;
 use super::wait::Wait;
 use crate::failpoint::failpoint;
-use crate::shared::{Descriptor, down, up};
+use crate::shared::{Descriptor, Reason, down, up};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -118,6 +118,19 @@ impl Reader {
             Side::Rings(rings) => rings.end_get(message.0),
             Side::Signals(side) => side.end_get(message.0),
         }
+    }
+
+    /// Sends a message, as it is now, to a stream that this client's session publishes as number `stream`, without copying it: the
+    /// daemon takes the bytes from where they lie, and then releases them. Never waits. Later packets of the session may overtake it.
+    ///
+    /// # Errors
+    /// As [`Reader::enqueue`]; `Closed` too if the number is none of a stream's, which are below 32,768.
+    #[inline]
+    pub fn send(&mut self, message: Message, stream: u16) -> Result<(), MailboxError> {
+        if stream & up::TO_STREAM != 0 {
+            return Err(MailboxError::Closed { reason: Reason::UnknownMailbox });
+        }
+        self.enqueue(message, stream | up::TO_STREAM)
     }
 
     /// Moves a message, as it is now, to another mailbox, one that this process has open for writing as number `to`, without

@@ -7,7 +7,7 @@ use super::prepared::WakePipe;
 use super::slots::{ProtocolViolation, Slots};
 use crate::attach::Peer;
 use crate::segment::Segment;
-use crate::shared::{ArmedFlag, Descriptor, HostCondition, RingWriter, SIGNAL_SLOTS, Signal};
+use crate::shared::{ArmedFlag, Descriptor, HostCondition, RingWriter, SIGNAL_SLOTS, Signal, up};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -50,6 +50,15 @@ impl ClientKey {
 
 /// Low bits of a client's number: its place, which bounds the number of clients.
 pub(crate) const INDEX_BITS: u32 = 12;
+
+/// The place to which a client moves a message that it holds.
+#[derive(Clone, Copy)]
+pub(crate) enum MoveTarget {
+    /// A mailbox that it has open.
+    Mailbox(Open),
+    /// A stream that its session publishes, by the entry's `target`.
+    Stream(u16),
+}
 
 /// One side of a mailbox, in rings.
 pub(crate) struct Port {
@@ -273,6 +282,15 @@ impl Client {
             self.wakes += 1;
         }
         is_asleep || is_armed
+    }
+
+    /// The place to which an entry moves a message, as its `target` says.
+    #[inline]
+    pub(crate) fn move_target(&self, target: u16) -> Result<MoveTarget, ProtocolViolation> {
+        match target & up::TO_STREAM {
+            0 => self.opened(target).map(MoveTarget::Mailbox),
+            _ => Ok(MoveTarget::Stream(target)),
+        }
     }
 
     /// The mailbox that it has open under a number.

@@ -340,7 +340,7 @@ impl HostInterface {
     /// The reader moves on what it got over the direct rings. Its mailbox goes back to the core, so that the writer gives up the
     /// slot.
     fn take_of_peer(&mut self, key: PortKey, pair: u32, entry: &Descriptor) -> Option<Arrival> {
-        let target = self.clients.present(key.client)?.opened(entry.target).ok()?.mailbox;
+        let target = self.clients.present(key.client)?.move_target(entry.target).ok()?;
         let slot = entry.slot.checked_sub(SLOTS as u16);
         let is_reader = |direct: &&Direct| direct.reader == key && direct.has_reader && direct.stage == Stage::On;
         let mailbox = self.directs.get(pair as usize).filter(is_reader).map(|direct| direct.mailbox);
@@ -354,7 +354,7 @@ impl HostInterface {
             holder.count_in(&message);
         }
         self.note_mixed(mailbox);
-        self.arrive_otherwise(target, message)
+        self.arrive_moved(key.client, target, message)
     }
 
     /// A message of a part of a slot of the writer's, which keeps the slot.

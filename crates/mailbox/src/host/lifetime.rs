@@ -190,6 +190,22 @@ impl HostInterface {
         if self.client(key).is_some() {
             self.finish(key.index() as u32);
         }
+        self.take_finished(key)
+    }
+
+    /// Carries out what a client has ended or enqueued, but for the packets of its session, and gives the messages that it has sent to
+    /// streams: they come before what its session has put after them.
+    pub fn last_sent(&mut self, key: ClientKey) -> Vec<Message> {
+        if self.client(key).is_some() {
+            let client = key.index() as u32;
+            let ports: Vec<u16> = self.rings.ports(client).filter(|port| *port != SESSION_OUT).collect();
+            ports.into_iter().for_each(|port| self.finish_ring(client, port));
+        }
+        self.take_finished(key)
+    }
+
+    /// Of what was carried out, what is for the context as packets of a client's session.
+    fn take_finished(&mut self, key: ClientKey) -> Vec<Message> {
         let mut packets = Vec::new();
         for arrival in std::mem::take(&mut self.finished) {
             match arrival {

@@ -4,6 +4,7 @@
 
 use super::MailboxKey;
 use crate::segment::Segment;
+use crate::shared::up;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -176,6 +177,11 @@ impl Message {
     /// Notes a number on it, which no client sees; 0 until then.
     pub fn set_mark(&mut self, mark: u16) {
         self.0.mark = mark;
+    }
+
+    /// The session's number of the stream to which a client has sent it out of a mailbox; `None` for a packet of the session.
+    pub fn sent_to(&self) -> Option<u32> {
+        (self.0.mark & up::TO_STREAM != 0).then_some((self.0.mark & !up::TO_STREAM).into())
     }
 
     /// The number that was noted on it.

@@ -1,6 +1,6 @@
 //! Descriptors: what clients' ports ask for, and messages on their way to readers.
 
-use super::client::{Hold, Port, SESSION_IN, SESSION_OUT};
+use super::client::{Hold, MoveTarget, Port, SESSION_IN, SESSION_OUT};
 use super::direct::is_full;
 use super::losses::MessageLoss;
 use super::mailbox::{CoreReader, Mailbox, MailboxKey, PortKey, Side};
@@ -156,9 +156,11 @@ impl HostInterface {
     #[inline(always)]
     fn take_enqueue(&mut self, client: u32, number: u16, entry: &Descriptor) -> Option<Arrival> {
         let holder = self.clients.present(client)?;
-        let target = match holder.opened(entry.target) {
-            Ok(open) if open.side == Side::Write => open.mailbox,
-            Ok(_) => return self.report_violation(client, ProtocolViolation::NotOpen(entry.target)),
+        let target = match holder.move_target(entry.target) {
+            Ok(MoveTarget::Mailbox(open)) if open.side == Side::Read => {
+                return self.report_violation(client, ProtocolViolation::NotOpen(entry.target));
+            }
+            Ok(target) => target,
             Err(violation) => return self.report_violation(client, violation),
         };
         match holder.present_port(number)?.slots.take(entry, true) {
@@ -168,9 +170,25 @@ impl HostInterface {
                     Some(len) => self.left(message.0.origin, len),
                     None => self.make_hungry(PortKey { client, port: number }),
                 }
-                self.arrive_otherwise(target, message)
+                self.arrive_moved(client, target, message)
             }
             Err(violation) => self.take_uncommon(client, number, entry, violation),
+        }
+    }
+
+    /// A message that a client has moved comes to a mailbox, or to the context if it is sent to a stream.
+    #[inline]
+    pub(super) fn arrive_moved(&mut self, client: u32, target: MoveTarget, mut message: Message) -> Option<Arrival> {
+        match target {
+            MoveTarget::Mailbox(open) => self.arrive_otherwise(open.mailbox, message),
+            MoveTarget::Stream(stream) => {
+                let Some(client) = self.clients.present(client).map(|client| client.key) else {
+                    self.free(message);
+                    return None;
+                };
+                message.set_mark(stream);
+                Some(Arrival::Session { client, message })
+            }
         }
     }
 

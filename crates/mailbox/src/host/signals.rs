@@ -1,7 +1,7 @@
 //! The signal queues: operations on `signal_queue` mailboxes, syncs, conditions, and small remote calls both ways (Nectar paper,
 //! sections 3.2 and 3.4).
 
-use super::client::{ClientKey, MAX_LISTENS, MAX_WAITING};
+use super::client::{ClientKey, MAX_LISTENS, MAX_WAITING, MoveTarget, Open};
 use super::mailbox::{Get, MailboxKey, PortKey, Side};
 use super::message::{Area, Message, Span};
 use super::slots::ProtocolViolation;
@@ -116,14 +116,14 @@ impl HostInterface {
 
     fn take_signal_move(&mut self, client: u32, head: &Descriptor) -> Option<Arrival> {
         let holder = self.clients.present(client)?;
-        let open = match holder.opened(head.target) {
-            Ok(open) => open,
+        let target = match holder.move_target(head.target) {
+            Ok(target) => target,
             Err(violation) => return self.report_violation(client, violation),
         };
-        let target = open.mailbox;
+        let is_other = |open: Open, message: &Message| open.side == Side::Read && message.0.origin != open.mailbox;
         match holder.signals.slots.take(head, true) {
             // A reader of a mailbox may put back messages of it, and no more.
-            Ok(given) if open.side == Side::Read && given.message.0.origin != target => {
+            Ok(given) if matches!(target, MoveTarget::Mailbox(open) if is_other(open, &given.message)) => {
                 self.free(given.message);
                 self.report_violation(client, ProtocolViolation::NotOpen(head.target))
             }
@@ -133,7 +133,7 @@ impl HostInterface {
                     self.left(given.message.0.origin, len);
                 }
                 self.feed_waiting_allocs(client);
-                self.arrive_otherwise(target, given.message)
+                self.arrive_moved(client, target, given.message)
             }
             Err(violation) => self.report_violation(client, violation),
         }

@@ -4,11 +4,14 @@ use std::fmt;
 
 /// Operations from the client to the core: on a port's ring those up to [`up::WITHDRAW`], on the signal queue the others.
 pub(crate) mod up {
+    /// In the `target` of [`ENQUEUE`] and [`SIGNAL_ENQUEUE`]: the other bits are not a mailbox, but the session's number of a stream, to
+    /// whose subscribers the core sends the message.
+    pub(crate) const TO_STREAM: u16 = 1 << 15;
     /// A granted slot's message, `offset..offset + len` of its buffer, goes to the port's mailbox. The slot is the core's.
     pub(crate) const PUT: u8 = 1;
     /// A granted or delivered slot is given back.
     pub(crate) const FREE: u8 = 2;
-    /// A slot's message moves to mailbox `target` without being copied. The slot is the core's.
+    /// A slot's message moves to mailbox `target`, or with [`TO_STREAM`] to a stream, without being copied. The slot is the core's.
     pub(crate) const ENQUEUE: u8 = 3;
     /// `len` bytes are wanted in one buffer, beyond the size granted ahead; bit 0 of `target`: refuse rather than wait.
     pub(crate) const REQUEST: u8 = 4;
@@ -32,7 +35,7 @@ pub(crate) mod up {
     pub(crate) const GET: u8 = 18;
     /// A slot is given back.
     pub(crate) const SIGNAL_FREE: u8 = 19;
-    /// A slot's message moves to mailbox `target` without being copied.
+    /// As [`ENQUEUE`].
     pub(crate) const SIGNAL_ENQUEUE: u8 = 20;
     /// The waiting allocation or get with tag `a` is given up; it is answered in any case.
     pub(crate) const CANCEL: u8 = 21;

@@ -9,6 +9,7 @@ mod direct;
 mod fairness;
 mod hostile;
 mod lane;
+mod sent;
 
 use crossdock_mailbox::host::raw::{RawClient, RawDescriptor};
 use crossdock_mailbox::host::{

@@ -48,7 +48,7 @@ impl Daemon {
         };
         let publishers = self.publishers.iter().map(listed).collect();
         let Daemon { epoch, passed, left_out, .. } = *self;
-        Position { epoch, passed, left_out, publishers, unlisted: 0 }
+        Position { epoch, passed, number: None, left_out, publishers, unlisted: 0 }
     }
 }
 
@@ -319,4 +319,25 @@ fn records_reported_as_missed_were_missed() {
             assert_eq!(said, missed);
         }
     });
+}
+
+/// Where each record has the same number at all daemons, it is known which come once more and which are missing.
+#[test]
+fn records_with_numbers_are_repeated_or_missed() {
+    let position = |epoch, number| Some(Position { epoch, number: Some(number), ..Position::default() });
+    let mut account = Account::default();
+    assert_eq!(account.begin(position(1, 100)), None);
+    assert_eq!(account.number(10), RecordNumbers { first: Some(100), repeated: 0 });
+    account.note(5);
+    // The next daemon begins with a checkpoint of before. Those that were dropped come now.
+    assert_eq!(account.begin(position(2, 103)), None);
+    assert_eq!(account.number(4), RecordNumbers { first: Some(103), repeated: 4 });
+    assert_eq!(account.begin(position(3, 100)), None);
+    assert_eq!(account.number(17), RecordNumbers { first: Some(100), repeated: 10 });
+    assert_eq!((account.number(3), account.repeated()), (RecordNumbers { first: Some(117), repeated: 0 }, 14));
+    // It came back too late.
+    assert_eq!(account.begin(position(3, 125)), exactly(5));
+    assert_eq!(account.number(1), RecordNumbers { first: Some(125), repeated: 0 });
+    account.forget_numbers();
+    assert_eq!(account.number(1), RecordNumbers::default());
 }

@@ -1,7 +1,9 @@
 //! The socket of a session over packets, whose packets are in envelopes if the session has keys.
 
+use super::routed::Via;
+use crate::route::NodeRoute;
 use crate::settings::{Clients, Keys};
-use crossdock_device::{Device, DeviceCounters, Frame, SealedSender, Sent, UdpDevice};
+use crossdock_device::{Device, DeviceCounters, Frame, SealedSender, Sent, random};
 use crossdock_mailbox::Pool;
 use crossdock_transport::mtu::probe;
 use crossdock_transport::parts::Splitter;
@@ -9,7 +11,6 @@ use crossdock_transport::secure::envelope::Envelope;
 use crossdock_transport::secure::{
     Arrival, Code, Initiator, KeyLimits, KeyPhases, OVERHEAD_BYTES, PublicKey, Responder, ResponderConfig,
 };
-use rustix::rand::{GetRandomFlags, getrandom};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -23,7 +24,7 @@ const IDLE_NS: u64 = 10_000_000_000;
 
 /// The socket towards the daemon, or of a program that waits for another one.
 pub(super) struct SecureDevice {
-    device: UdpDevice,
+    device: Box<dyn Device>,
     /// The other side of the session; of one that waits for it, none yet.
     peer: Option<SocketAddr>,
     keys: Option<Box<Secure>>,
@@ -51,6 +52,8 @@ enum End {
 
 struct Dialling {
     initiator: Initiator,
+    /// The hop to the first node, if the session has a source route.
+    via: Option<Box<Via>>,
     /// The last packet that was to be sent before there were keys; it goes once there are.
     held: Option<Vec<u8>>,
     /// This side's public key.
@@ -64,11 +67,18 @@ struct Listening {
 }
 
 impl SecureDevice {
-    /// Towards `peer`.
-    pub(super) fn new(device: UdpDevice, peer: SocketAddr, keys: Option<&Keys>, uses_mailboxes: bool) -> SecureDevice {
+    /// Towards `peer`, which is the first node of the route if there is one.
+    pub(super) fn new(
+        device: Box<dyn Device>,
+        peer: SocketAddr,
+        (keys, route): (Option<&Keys>, Option<&NodeRoute>),
+        uses_mailboxes: bool,
+    ) -> SecureDevice {
         let end = |keys: &Keys| {
+            let daemon = route.map_or(keys.daemon, |route| route.destination);
             End::Dialling(Dialling {
-                initiator: Initiator::new(keys.private.clone(), keys.daemon, uses_mailboxes),
+                initiator: Initiator::new(keys.private.clone(), daemon, uses_mailboxes),
+                via: route.map(|route| Box::new(Via::new(keys, route))),
                 held: None,
                 own: keys.private.public().to_string(),
             })
@@ -80,7 +90,7 @@ impl SecureDevice {
     ///
     /// # Errors
     /// The system has no random bytes.
-    pub(super) fn listening(device: UdpDevice, clients: Option<&Clients>) -> io::Result<SecureDevice> {
+    pub(super) fn listening(device: Box<dyn Device>, clients: Option<&Clients>) -> io::Result<SecureDevice> {
         let end = |clients: &Clients| {
             let responder = Responder::new(ResponderConfig {
                 private: clients.private.clone(),
@@ -97,7 +107,7 @@ impl SecureDevice {
         Ok(SecureDevice::over(device, None, clients.map(end).transpose()?))
     }
 
-    fn over(device: UdpDevice, peer: Option<SocketAddr>, end: Option<End>) -> SecureDevice {
+    fn over(device: Box<dyn Device>, peer: Option<SocketAddr>, end: Option<End>) -> SecureDevice {
         SecureDevice {
             device,
             peer,
@@ -122,6 +132,7 @@ impl SecureDevice {
         self.refused = None;
         if let Some(Secure { end: End::Dialling(dialling), .. }) = self.keys.as_deref_mut() {
             dialling.initiator.forget();
+            dialling.via.iter_mut().for_each(|via| via.forget());
             dialling.held = None;
         }
     }
@@ -158,14 +169,18 @@ impl SecureDevice {
     fn send_whole(&mut self, to: SocketAddr, slices: &[IoSlice<'_>], stride: usize) -> io::Result<Sent> {
         let SecureDevice { device, keys, now_ns, .. } = self;
         let Some(Secure { end, sender }) = keys.as_deref_mut() else { return device.send(to, slices, stride) };
+        let device = &mut **device;
         match end {
-            End::Dialling(Dialling { initiator, held, .. }) => {
+            End::Dialling(Dialling { initiator, via, held, .. }) => {
                 if !initiator.has_keys() {
                     // Only hellos are sent before there is a session.
                     let packet = slices.iter().flat_map(|slice| slice.iter().copied());
                     *held = Some(packet.take(HELD_BYTES).collect());
                     self.tick()?;
                     return Ok(Sent::Done);
+                }
+                if let Some(via) = via {
+                    return via.send((device, sender), initiator, to, (slices, stride), *now_ns);
                 }
                 sender.send(device, to, (slices, stride), |part, stride, out| {
                     initiator.seal(part, stride, out, *now_ns).map(|sealed| sealed.bytes)
@@ -188,16 +203,24 @@ impl SecureDevice {
         let SecureDevice { device, peer, keys, now_ns, .. } = self;
         let Some(Secure { end, sender }) = keys.as_deref_mut() else { return Ok(()) };
         // If it is still full, the next packet or the next turn sends it.
+        let device = &mut **device;
         let _ = sender.flush(device);
-        let (End::Dialling(Dialling { initiator, .. }), Some(peer)) = (end, peer) else { return Ok(()) };
-        if initiator.should_begin(*now_ns) {
-            initiator.begin(*now_ns, random()?);
+        let (End::Dialling(Dialling { initiator, via, .. }), Some(peer)) = (end, peer) else { return Ok(()) };
+        if let Some(via) = via {
+            dial(&mut via.hop, device, *peer, *now_ns)?;
+            // It goes over the hop.
+            if via.hop.has_keys() {
+                if initiator.should_begin(*now_ns) {
+                    initiator.begin(*now_ns, random()?);
+                }
+                if let Some(packet) = initiator.poll(*now_ns) {
+                    // A full device loses it; it is repeated.
+                    let _ = via.send_initial((device, sender), *peer, packet, *now_ns)?;
+                }
+            }
+            return Ok(());
         }
-        if let Some(packet) = initiator.poll(*now_ns) {
-            // A full device loses it; it is repeated.
-            let _ = device.send(*peer, &[IoSlice::new(packet)], packet.len())?;
-        }
-        Ok(())
+        dial(initiator, device, *peer, *now_ns)
     }
 
     /// The phases of the keys in use, if the side that dials has keys.
@@ -211,6 +234,10 @@ impl SecureDevice {
     /// When [`SecureDevice::tick`] has something to do by itself, in ns.
     pub(super) fn due_ns(&self) -> u64 {
         match self.keys.as_deref() {
+            Some(Secure { end: End::Dialling(Dialling { initiator, via: Some(via), .. }), .. }) => {
+                let is_up = via.hop.has_keys();
+                via.hop.next_ns().min(if is_up { initiator.next_ns() } else { u64::MAX })
+            }
             Some(Secure { end: End::Dialling(Dialling { initiator, .. }), .. }) => initiator.next_ns(),
             _ => u64::MAX,
         }
@@ -219,6 +246,12 @@ impl SecureDevice {
     /// Why there is no session, as far as it is a matter of keys; and whether the daemon has said so.
     pub(super) fn refusal(&self) -> Option<(String, bool)> {
         let (initiator, own) = match self.keys.as_deref() {
+            Some(Secure { end: End::Dialling(Dialling { initiator, own, via: Some(via), .. }), .. }) => {
+                if let Some(refusal) = via.refusal() {
+                    return Some((refusal, true));
+                }
+                if via.hop.has_keys() { (initiator, own) } else { (&via.hop, own) }
+            }
             Some(Secure { end: End::Dialling(Dialling { initiator, own, .. }), .. }) => (initiator, own),
             Some(_) => return None,
             None => {
@@ -241,6 +274,19 @@ impl SecureDevice {
         })
     }
 
+    fn via(&self) -> Option<&Via> {
+        match self.keys.as_deref() {
+            Some(Secure { end: End::Dialling(Dialling { via, .. }), .. }) => via.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The longest packet that fits into its envelopes, which are `bytes` bytes long.
+    fn content_bytes(&self, bytes: usize) -> usize {
+        let overhead_bytes = self.via().map_or(OVERHEAD_BYTES, Via::overhead_bytes);
+        if self.keys.is_some() { bytes.saturating_sub(overhead_bytes) & !7 } else { bytes }
+    }
+
     /// Opens the envelopes of frames that have arrived; what is in none is left out.
     fn open(&mut self, frames: &mut Vec<Frame>, from: usize) -> io::Result<()> {
         let SecureDevice { device, peer, keys, now_ns, refused, .. } = self;
@@ -254,8 +300,8 @@ impl SecureDevice {
         };
         for frame in &mut frames[from..] {
             match end {
-                End::Dialling(dialling) => dialling.open(frame, (device, sender), *now_ns)?,
-                End::Listening(listening) => listening.open(frame, device, *peer, *now_ns),
+                End::Dialling(dialling) => dialling.open(frame, (&mut **device, sender), *now_ns)?,
+                End::Listening(listening) => listening.open(frame, &mut **device, *peer, *now_ns),
             }
         }
         frames.retain(|frame| frame.len > 0);
@@ -267,17 +313,23 @@ impl Dialling {
     fn open(
         &mut self,
         frame: &mut Frame,
-        (device, sender): (&mut UdpDevice, &mut SealedSender),
+        (device, sender): (&mut dyn Device, &mut SealedSender),
         now_ns: u64,
     ) -> io::Result<()> {
-        let Dialling { initiator, held, .. } = self;
+        let Dialling { initiator, via, held, .. } = self;
+        if let Some(via) = via {
+            (frame.len, frame.stride) = via.open(&mut frame.buffer[..frame.len], frame.stride, now_ns);
+        }
         let heard = initiator.open_frame(&mut frame.buffer[..frame.len], frame.stride, now_ns);
         (frame.len, frame.stride) = (heard.len, heard.stride.min(heard.len.max(1)));
         if let Some(packet) = held.take_if(|_| heard.has_keys) {
-            let sealed =
-                sender.send(device, frame.from, (&[IoSlice::new(&packet)], packet.len()), |part, stride, out| {
+            let (slices, stride) = ([IoSlice::new(&packet)], packet.len());
+            let sealed = match via {
+                Some(via) => via.send((device, sender), initiator, frame.from, (&slices, stride), now_ns),
+                None => sender.send(device, frame.from, (&slices, stride), |part, stride, out| {
                     initiator.seal(part, stride, out, now_ns).map(|sealed| sealed.bytes)
-                });
+                }),
+            };
             // A full device loses it; it is repeated.
             let _ = sealed?;
         }
@@ -287,7 +339,7 @@ impl Dialling {
 
 impl Listening {
     /// Packets that are not from the session's other side, once there is one, are left out.
-    fn open(&mut self, frame: &mut Frame, device: &mut UdpDevice, peer: Option<SocketAddr>, now_ns: u64) {
+    fn open(&mut self, frame: &mut Frame, device: &mut dyn Device, peer: Option<SocketAddr>, now_ns: u64) {
         let from = frame.from;
         let mut arrival = Arrival {
             from,
@@ -308,12 +360,16 @@ impl Listening {
     }
 }
 
-/// Random bytes that nobody can foresee.
-fn random<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
-    let mut bytes = [0; BYTES];
-    // So few come at once, or not at all.
-    let filled = getrandom(&mut bytes[..], GetRandomFlags::empty())?;
-    if filled == BYTES { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+/// Goes on with a handshake, or begins one, if that is due.
+fn dial(initiator: &mut Initiator, device: &mut dyn Device, to: SocketAddr, now_ns: u64) -> io::Result<()> {
+    if initiator.should_begin(now_ns) {
+        initiator.begin(now_ns, random()?);
+    }
+    if let Some(packet) = initiator.poll(now_ns) {
+        // A full device loses it; it is repeated.
+        let _ = device.send(to, &[IoSlice::new(packet)], packet.len())?;
+    }
+    Ok(())
 }
 
 impl Device for SecureDevice {
@@ -345,12 +401,11 @@ impl Device for SecureDevice {
 
     fn packet_bytes(&self, to: SocketAddr) -> usize {
         let bytes = self.device.packet_bytes(to);
-        if self.keys.is_some() { bytes.saturating_sub(OVERHEAD_BYTES) & !7 } else { bytes }
+        self.content_bytes(if self.via().is_some() { Via::first_bytes(bytes) } else { bytes })
     }
 
     fn most_packet_bytes(&self, to: SocketAddr) -> usize {
-        let bytes = self.device.most_packet_bytes(to);
-        if self.keys.is_some() { bytes.saturating_sub(OVERHEAD_BYTES) & !7 } else { bytes }
+        self.content_bytes(self.device.most_packet_bytes(to))
     }
 
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -3,10 +3,12 @@
 
 use super::lent::LentPool;
 use super::secure::SecureDevice;
+use super::unit::Unit;
 use super::{Carrier, DatagramCounts};
 use crate::error::Error;
 use crate::incoming::{Arrived, Bytes, Heard};
-use crate::outgoing::{Message, Outgoing, PacketBuffer, Unsent, unsent_records};
+use crate::outgoing::{Outgoing, PacketBuffer, Unsent};
+use crate::route::NodeRoute;
 use crate::settings::{Clients, Keys, Settings, Transport};
 use crate::trace::{SessionEvent, SessionTrace, Started};
 use crossdock_device::{Device, Frame, Idler, Sent, UdpDevice, UdpOptions, is_too_long};
@@ -26,7 +28,6 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
 /// The smallest window: of eight packets over loopback.
 const LEAST_WINDOW_BYTES: u32 = 64 << 10;
@@ -73,38 +74,8 @@ enum Talk {
     Up(Box<Session<Unit, Arrived>>),
 }
 
-/// A unit that is queued, and sent at once.
-enum Unit {
-    /// Records of a stream number and format.
-    Records { packet: SuperPacket<PacketBuffer>, stream: u32, format: u64 },
-    /// The same as datagrams.
-    Datagrams { packet: SuperPacket<PacketBuffer>, stream: u32, format: u64 },
-    /// Packets of a message, from packet `from` on.
-    Message { message: Message, cut: Cut, from: u32 },
-}
-
-impl Unit {
-    /// The records in these packets of datagrams.
-    fn records(&self, packets: Range<u32>) -> u64 {
-        let Unit::Datagrams { packet, .. } = self else { return 0 };
-        let packets = packet.packets().get(packets.start as usize..packets.end as usize);
-        packets.unwrap_or_default().iter().map(|packet| u64::from(packet.records)).sum()
-    }
-
-    /// The part of it that goes into the next session when this one is lost; `message`: the last one that was begun.
-    fn unsent(self, last: &mut Option<Arc<Vec<u8>>>) -> Option<Unsent> {
-        match self {
-            Unit::Records { packet, stream, format } => Some(unsent_records(&packet, stream, format)),
-            Unit::Datagrams { .. } => None,
-            Unit::Message { message, .. } => {
-                let is_known = last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &message.bytes));
-                let unsent = if is_known { None } else { message.unsent() };
-                *last = Some(message.bytes);
-                unsent
-            }
-        }
-    }
-}
+/// A socket, and the bytes of its receive buffer.
+type Socket = (Box<dyn Device>, usize);
 
 /// A socket and what is said over it.
 pub(crate) struct Udp {
@@ -147,20 +118,45 @@ impl Udp {
     /// # Errors
     /// The system refuses the socket or memory.
     pub(crate) fn open(peer: SocketAddr, uses_mailboxes: bool, keys: Option<&Keys>, now_ns: u64) -> Result<Udp, Error> {
+        Udp::open_over(peer, uses_mailboxes, (keys, None), now_ns)
+    }
+
+    fn open_over(
+        peer: SocketAddr,
+        uses_mailboxes: bool,
+        keys: (Option<&Keys>, Option<&NodeRoute>),
+        now_ns: u64,
+    ) -> Result<Udp, Error> {
         let device = UdpDevice::connect(peer, options()).map_err(Error::system("cannot open a UDP socket"))?;
         let holds = device.info().receive_buffer_bytes;
+        Udp::dialling((Box::new(device), holds), (peer, uses_mailboxes), keys, now_ns)
+    }
+
+    /// The same over a socket.
+    fn dialling(
+        socket: Socket,
+        to: (SocketAddr, bool),
+        keys: (Option<&Keys>, Option<&NodeRoute>),
+        now_ns: u64,
+    ) -> Result<Udp, Error> {
+        let ((device, holds), (peer, uses_mailboxes)) = (socket, to);
         let device = SecureDevice::new(device, peer, keys, uses_mailboxes);
         let mut udp = Udp::over((device, holds), peer, uses_mailboxes)?;
         udp.dial(now_ns);
         Ok(udp)
     }
 
-    /// The same by the settings of a link: also with the trace, if one is to be written.
+    /// The same by the settings of a link: also over a source route, and with the trace, if there are any.
     ///
     /// # Errors
     /// Those of [`Udp::open`].
     pub(crate) fn of_settings(peer: SocketAddr, settings: &Settings, now_ns: u64) -> Result<Udp, Error> {
-        let mut udp = Udp::open(peer, settings.uses_mailboxes, settings.keys.as_ref(), now_ns)?;
+        let keys = (settings.keys.as_ref(), settings.route.as_ref());
+        #[cfg(feature = "simulation")]
+        if let Some(simulated) = &settings.simulated {
+            return Udp::dialling(simulated.open(), (peer, settings.uses_mailboxes), keys, now_ns);
+        }
+        let mut udp = Udp::open_over(peer, settings.uses_mailboxes, keys, now_ns)?;
         udp.trace = settings.trace.as_ref().map(|trace| trace.session(now_ns));
         Ok(udp)
     }
@@ -172,7 +168,7 @@ impl Udp {
     pub(crate) fn listen(addr: SocketAddr, clients: Option<&Clients>) -> Result<Udp, Error> {
         let device = UdpDevice::bind(addr, options()).map_err(Error::system("cannot open a UDP socket"))?;
         let holds = device.info().receive_buffer_bytes;
-        let device = SecureDevice::listening(device, clients).map_err(Error::system("cannot make keys"))?;
+        let device = SecureDevice::listening(Box::new(device), clients).map_err(Error::system("cannot make keys"))?;
         let mut udp = Udp::over((device, holds), addr, false)?;
         udp.number = fastrand::u32(1..);
         udp.talk = Talk::Listening;

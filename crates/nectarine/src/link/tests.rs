@@ -136,8 +136,13 @@ fn announced<D: Daemon>(link: &mut Link, daemon: &mut D) -> Publication {
 }
 
 fn answer<D: Daemon>(link: &mut Link, daemon: &mut D, taken: Option<u64>) {
-    let reply =
-        ControlMessage::Reply(Reply::Announced { id: 9, most_record_bytes: 1 << 20, taken, subscriptions: None });
+    let reply = ControlMessage::Reply(Reply::Announced {
+        id: 9,
+        most_record_bytes: 1 << 20,
+        taken,
+        subscriptions: None,
+        durable: None,
+    });
     assert!(daemon.send(&(Header::new(PacketKind::Control, 0), reply.encode())));
     daemon.transmit(link.now_ns());
 }

@@ -155,6 +155,18 @@ impl LocalReader {
         Ok(message.map(Carried::Memory))
     }
 
+    /// Whether it is a reader of this session.
+    #[inline]
+    pub(super) fn is_of(&self, session: &Arc<NodeSession>, number: u64) -> bool {
+        Arc::ptr_eq(&self.open.session, session) && self.open.side.session == number
+    }
+
+    /// Sends a message to a stream of the session, in place.
+    #[inline]
+    pub(super) fn send(&mut self, message: Message, stream: u16) -> Result<(), Error> {
+        self.reader.send(message, stream).map_err(|error| self.open.error(error))
+    }
+
     /// Whether `enqueue` to that writer's mailbox moves a message without a copy.
     #[inline]
     pub(super) fn can_enqueue(&self, to: &LocalWriter) -> bool {

@@ -246,7 +246,7 @@ impl std::fmt::Debug for Messages<'_> {
 }
 
 /// A message that is being read, in place, less what [`Message::adjust`] left out. Dropping it ends it, from any thread.
-pub struct Message(Carried<client::Message, RemoteMessage>);
+pub struct Message(pub(super) Carried<client::Message, RemoteMessage>);
 
 impl Message {
     /// Leaves out `prefix` bytes at the start and `suffix` at the end, without copying: for this reader, and for who gets the

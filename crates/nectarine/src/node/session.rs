@@ -11,6 +11,7 @@ use crate::shared::{Inner, Shared};
 use crossdock_mailbox::client::Attachment;
 use crossdock_transport::secure::PublicKey;
 use crossdock_transport::{Request, Side};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -26,12 +27,20 @@ pub(super) struct NodeSession {
     pub(super) interrupter: Interrupter,
     /// The node's name, once it was asked for.
     pub(super) name: OnceLock<String>,
+    /// The number of the last stream that was announced.
+    stream: AtomicU16,
 }
 
 impl NodeSession {
     pub(super) fn new(settings: Settings, client: Client) -> NodeSession {
         let (interrupter, shared) = (client.interrupter(), Arc::clone(&client.shared));
-        NodeSession { settings, shared, client: Mutex::new(client), interrupter, name: OnceLock::new() }
+        let (client, name, stream) = (Mutex::new(client), OnceLock::new(), AtomicU16::new(0));
+        NodeSession { settings, shared, client, interrupter, name, stream }
+    }
+
+    /// A number for one more stream, from 1 to `most`; numbers come again after that many.
+    pub(super) fn next_stream(&self, most: u16) -> u16 {
+        self.stream.fetch_add(1, Ordering::Relaxed) % most + 1
     }
 
     pub(super) fn client(&self) -> MutexGuard<'_, Client> {

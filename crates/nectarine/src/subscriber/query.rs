@@ -28,6 +28,8 @@ impl Subscriber {
             });
             // A session that has begun since the answer came began with the query before.
             if inner.link.session() == session {
+                // It may get fewer records than its stream has.
+                self.account.forget_numbers();
                 return Ok(());
             }
         }

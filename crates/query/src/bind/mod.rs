@@ -139,6 +139,8 @@ pub(crate) struct Binder<'a> {
     refuses_aggregates_in: Option<&'static str>,
     /// The windows of the clause WINDOW.
     windows: &'a [NamedWindow],
+    /// The columns of the select list that a name means which is no column of a stream.
+    aliases: Vec<(String, Expr)>,
     /// Columns that were named, and where.
     seen: Vec<(usize, Option<Position>)>,
     /// The columns as USING makes them, where there are joins.
@@ -161,9 +163,23 @@ impl<'a> Binder<'a> {
             groups: None,
             refuses_aggregates_in: None,
             windows: &[],
+            aliases: Vec::new(),
             seen: Vec::new(),
             using: None,
         }
+    }
+
+    /// From now on, names that are no columns of a stream mean these of the select list.
+    pub(crate) fn know(&mut self, columns: &[Output]) {
+        self.aliases = columns.iter().map(|column| (column.name.clone(), column.expr.clone())).collect();
+    }
+
+    /// The column of the select list that a name means: exactly, or the first that differs in case alone.
+    fn alias(&self, name: &ast::Ident) -> Option<Expr> {
+        let exactly = self.aliases.iter().find(|(known, _)| *known == name.value);
+        let is_alike = |(known, _): &&(String, Expr)| known.to_lowercase() == name.value.to_lowercase();
+        let found = exactly.or_else(|| self.aliases.iter().filter(|_| name.quote_style.is_none()).find(is_alike));
+        found.map(|(_, expr)| expr.clone())
     }
 
     /// A condition as those that must all be TRUE, from left to right.

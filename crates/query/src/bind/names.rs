@@ -63,10 +63,11 @@ impl<'a> Binder<'a> {
             }
             None => match self.window_column(name) {
                 Some(expr) => return Ok(expr),
-                None => {
-                    let index = self.index_of(name).map_err(|error| self.without_window(name, error))?;
-                    (index, self.unqualified(index))
-                }
+                None => match (self.index_of(name), self.alias(name)) {
+                    (Ok(index), _) => (index, self.unqualified(index)),
+                    (Err(_), Some(expr)) => return Ok(expr),
+                    (Err(error), None) => return Err(self.without_window(name, error)),
+                },
             },
         };
         self.seen.push((index, Position::of(qualifier.unwrap_or(name).span.start)));

@@ -89,9 +89,18 @@ pub(super) fn selected<'a>(
     if let Some(having) = &body.having {
         first.conditions(&having.expr, having.at, "HAVING")?;
     }
+    let mut qualify = Vec::new();
+    if let Some(source) = &body.qualify {
+        first.know(&plain);
+        qualify = first.conditions(&source.expr, source.at, "QUALIFY")?;
+        if first.groups().is_none_or(|groups| groups.over.is_empty()) {
+            let error = QueryError::new("QUALIFY is a condition on calls with OVER, and the query has none", source.at);
+            return Err(error.hint("a condition on columns stands behind WHERE, one on groups behind HAVING"));
+        }
+    }
     let has_aggregates = first.groups().is_some_and(|groups| !groups.aggregates.is_empty());
     let has_groups = !body.keys.is_empty() || body.having.is_some() || has_aggregates;
-    let over = OverCalls::of(first.groups(), has_groups || body.is_distinct)?;
+    let over = OverCalls::of(first.groups(), has_groups || body.is_distinct, qualify)?;
     let size_ns = ordered_window(body, &keys)?;
     if !has_groups {
         return Ok(match body.is_distinct {

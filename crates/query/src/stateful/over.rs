@@ -14,6 +14,8 @@ pub(super) struct OverCalls {
     calls: Vec<BoundOver>,
     /// The number of columns of FROM.
     base: usize,
+    /// QUALIFY, over the columns of FROM and the calls.
+    pub(super) qualify: Vec<Expr>,
 }
 
 impl OverCalls {
@@ -21,7 +23,11 @@ impl OverCalls {
     ///
     /// # Errors
     /// There are some in a query with groups.
-    pub(super) fn of(groups: Option<&Groups>, is_grouped: bool) -> Result<Option<OverCalls>, QueryError> {
+    pub(super) fn of(
+        groups: Option<&Groups>,
+        is_grouped: bool,
+        qualify: Vec<Expr>,
+    ) -> Result<Option<OverCalls>, QueryError> {
         let Some(groups) = groups.filter(|groups| !groups.over.is_empty()) else { return Ok(None) };
         if is_grouped {
             let message = "OVER beside groups, aggregates or DISTINCT is not possible";
@@ -29,7 +35,7 @@ impl OverCalls {
                 "put the groups in a query: SELECT k, n, lag(n) OVER (PARTITION BY k) FROM (SELECT … GROUP BY …) q",
             ));
         }
-        Ok(Some(OverCalls { calls: groups.over.clone(), base: groups.base }))
+        Ok(Some(OverCalls { calls: groups.over.clone(), base: groups.base, qualify }))
     }
 
     /// How many rows before its own the longest frame begins, if all calls are of frames that begin with a row at a distance: those of
@@ -42,10 +48,11 @@ impl OverCalls {
         self.calls.iter().map(from).try_fold(0, |most, from| Some(most.max(from?)))
     }
 
-    /// The columns of FROM that a select list with these calls reads itself.
+    /// The columns of FROM that a select list with these calls, and QUALIFY, read themselves.
     fn read_by(&self, columns: &[Output]) -> Vec<bool> {
         let mut read = vec![false; self.base + WINDOW_FIELDS + self.calls.len()];
-        columns.iter().for_each(|column| column.expr.mark_fields(&mut read));
+        let exprs = columns.iter().map(|column| &column.expr).chain(&self.qualify);
+        exprs.for_each(|expr| expr.mark_fields(&mut read));
         read.truncate(self.base);
         read
     }

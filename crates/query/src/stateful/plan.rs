@@ -38,7 +38,7 @@ pub(super) struct Planner<'q> {
     parameters: Vec<String>,
     values: &'q BTreeMap<String, String>,
     pub(super) null_for_errors: bool,
-    spelt: &'q dyn Fn(&str, bool) -> String,
+    spelt: &'q dyn Fn(&str, bool) -> (String, String),
     formats: &'q [(&'q str, &'q Format)],
     views: &'q BTreeMap<String, View>,
     tables: &'q [NamedTable],
@@ -101,7 +101,7 @@ impl<'q> Planner<'q> {
         parameters: Vec<String>,
         values: &'q BTreeMap<String, String>,
         null_for_errors: bool,
-        spelt: &'q dyn Fn(&str, bool) -> String,
+        spelt: &'q dyn Fn(&str, bool) -> (String, String),
         formats: &'q [(&'q str, &'q Format)],
         views: &'q BTreeMap<String, View>,
     ) -> Planner<'q> {
@@ -377,7 +377,7 @@ impl<'q> Planner<'q> {
                 if let Some(table) = table::meant(self.tables, &joined.rows) {
                     return self.ready_table(table, joined.at);
                 }
-                let stream = (self.spelt)(name, *is_quoted);
+                let (called, stream) = (self.spelt)(name, *is_quoted);
                 let format = self.formats.iter().find(|(known, _)| *known == stream).map(|(_, format)| *format);
                 let Some(format) = format else {
                     return Err(QueryError::new(format!("stream `{stream}` has no format yet"), joined.at));
@@ -389,11 +389,11 @@ impl<'q> Planner<'q> {
                     })?,
                     None => {
                         let flow = Flow::all(Origin::Stream(stream.clone()), format.clone());
-                        return Ok(Ready { name: stream, flow, format: format.clone() });
+                        return Ok(Ready { name: called, flow, format: format.clone() });
                     }
                 };
                 let flow = Flow::all(Origin::Stream(stream.clone()), format.output.clone());
-                Ok(Ready { name: stream, flow, format: format.output })
+                Ok(Ready { name: called, flow, format: format.output })
             }
         }
     }
@@ -489,7 +489,9 @@ impl<'q> Planner<'q> {
         let (passed, rows) = (work.passed, rows::format_of(over.specs(&row, &work))?);
         let columns = columns_over(places, passed, &rows);
         let input = StageInput { row, time: None, lateness_ns: 0, derived: None };
-        Ok(Flow { columns, is_corrected, ..self.stage(vec![input], Operator::Over(work), rows) })
+        let mut flow = Flow { columns, is_corrected, ..self.stage(vec![input], Operator::Over(work), rows) };
+        over.qualify.iter().try_for_each(|condition| flow.filter_by(condition))?;
+        Ok(flow)
     }
 
     /// The number of keys of the groups whose rows these are, if groups without a window give them.

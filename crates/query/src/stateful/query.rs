@@ -53,6 +53,15 @@ struct StreamName {
     is_quoted: bool,
     at: Option<Position>,
     spelt: String,
+    /// The stream that is read in its place, whatever streams there are.
+    instead: Option<String>,
+}
+
+impl StreamName {
+    /// The stream that is read.
+    fn stream(&self) -> &String {
+        self.instead.as_ref().unwrap_or(&self.spelt)
+    }
 }
 
 /// Reads a query of any kind, with the clauses of a subscription if it has some: one stream without state stays what
@@ -113,7 +122,7 @@ fn stream_names(tree: &Arc<Tree>) -> Vec<StreamName> {
                 && !names.iter().any(|known| known.written == *name && known.is_quoted == *is_quoted)
             {
                 let (written, spelt) = (name.clone(), name.clone());
-                names.push(StreamName { written, is_quoted: *is_quoted, at: joined.at, spelt });
+                names.push(StreamName { written, is_quoted: *is_quoted, at: joined.at, spelt, instead: None });
             }
         }
     }
@@ -132,7 +141,7 @@ impl StatefulQuery {
             changes: None,
             clauses: Clauses::default(),
             parameters: Vec::new(),
-            streams: vec![StreamName { written, is_quoted: true, at: None, spelt }],
+            streams: vec![StreamName { written, is_quoted: true, at: None, spelt, instead: None }],
             null_for_errors: false,
             tables: Vec::new(),
             views: BTreeMap::new(),
@@ -152,8 +161,8 @@ impl StatefulQuery {
     pub fn streams(&self) -> Vec<&str> {
         let mut streams: Vec<&str> = Vec::with_capacity(self.streams.len());
         for name in &self.streams {
-            if !streams.contains(&name.spelt.as_str()) {
-                streams.push(&name.spelt);
+            if !streams.contains(&name.stream().as_str()) {
+                streams.push(name.stream());
             }
         }
         streams
@@ -203,7 +212,7 @@ impl StatefulQuery {
     /// Several streams differ from a name in case alone.
     pub fn find_streams<'n>(&mut self, known: impl IntoIterator<Item = &'n str>) -> Result<(), QueryError> {
         let known: Vec<&str> = known.into_iter().collect();
-        for name in &mut self.streams {
+        for name in self.streams.iter_mut().filter(|name| name.instead.is_none()) {
             let named = Named { name: &name.written, is_quoted: name.is_quoted, at: name.at };
             if let Some(spelt) = named.found(known.iter().copied()).map_err(|error| error.over(&self.sql))? {
                 spelt.clone_into(&mut name.spelt);
@@ -212,10 +221,25 @@ impl StatefulQuery {
         Ok(())
     }
 
+    /// The same query over other streams in place of some of its own, by their spelling: over what [reductions](super::reduction) make.
+    ///
+    /// # Errors
+    /// Several of these differ from a name in case alone.
+    pub fn reading(mut self, instead: &BTreeMap<String, String>) -> Result<StatefulQuery, QueryError> {
+        for name in &mut self.streams {
+            let named = Named { name: &name.written, is_quoted: name.is_quoted, at: name.at };
+            let found = named.found(instead.keys().map(String::as_str)).map_err(|error| error.over(&self.sql))?;
+            if let Some(other) = instead.get(found.unwrap_or(&name.written)) {
+                name.instead = Some(other.clone());
+            }
+        }
+        Ok(self)
+    }
+
     /// The error for one of its streams that is not there: see [`Select::unknown_stream`].
     #[must_use]
     pub fn unknown_stream(&self, stream: &str, known: &[&str]) -> QueryError {
-        let name = self.streams.iter().find(|name| name.spelt == stream);
+        let name = self.streams.iter().find(|name| name.stream() == stream);
         let at = name.and_then(|name| name.at);
         Named { name: stream, is_quoted: false, at }.unknown(known).over(&self.sql)
     }
@@ -293,7 +317,10 @@ impl StatefulQuery {
         let names: Vec<String> = self.parameters.iter().map(|(name, _)| name.clone()).collect();
         let spelt = |name: &str, is_quoted: bool| {
             let found = self.streams.iter().find(|known| known.written == name && known.is_quoted == is_quoted);
-            found.map_or_else(|| name.to_owned(), |known| known.spelt.clone())
+            found.map_or_else(
+                || (name.to_owned(), name.to_owned()),
+                |known| (known.spelt.clone(), known.stream().clone()),
+            )
         };
         let planner = Planner::new(&self.sql, names, values, self.null_for_errors, &spelt, formats, &self.views);
         let planner = planner.with_tables(&self.tables);

@@ -36,6 +36,7 @@ pub(crate) struct Body {
     pub(crate) keys: Vec<Condition>,
     pub(crate) having: Option<Condition>,
     pub(crate) windows: Vec<NamedWindow>,
+    pub(crate) qualify: Option<Condition>,
     pub(crate) lateness: Option<Condition>,
     /// ORDER BY, and the number of LIMIT.
     pub(crate) first: Option<(Arc<ReadOrder>, u32)>,
@@ -192,12 +193,15 @@ impl Reader {
         let condition = self.clause(&["WHERE"])?;
         let keys = self.keys()?;
         let having = self.clause(&["HAVING"])?;
+        let before = self.clause(&["QUALIFY"])?;
         let windows = self.windows()?;
+        // It may stand on either side of WINDOW.
+        let qualify = if before.is_some() { before } else { self.clause(&["QUALIFY"])? };
         let lateness = self.clause(&["LATENESS"])?;
         let first = self.first_rows()?;
         // It may stand behind them as well.
         let lateness = if lateness.is_some() || first.is_none() { lateness } else { self.clause(&["LATENESS"])? };
-        Ok(Body { at, is_distinct, items, from, condition, keys, having, windows, lateness, first })
+        Ok(Body { at, is_distinct, items, from, condition, keys, having, windows, qualify, lateness, first })
     }
 
     /// `ORDER BY expression, … LIMIT n`

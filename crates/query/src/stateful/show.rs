@@ -88,7 +88,7 @@ fn name(format: Option<&StageInput>, index: usize) -> &str {
 }
 
 /// The work of a stage, in one line.
-struct Work<'a>(&'a Stage);
+pub(super) struct Work<'a>(pub(super) &'a Stage);
 
 impl fmt::Display for Work<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -300,7 +300,7 @@ fn function_name(function: AggregateFunction) -> &'static str {
 }
 
 /// The state of a stage, in words.
-fn kept(stage: &Stage) -> &'static str {
+pub(super) fn kept(stage: &Stage) -> &'static str {
     match &stage.operator {
         Operator::Union | Operator::Lookup(_) => "nothing",
         Operator::Aggregate(Aggregation { window: Window::Running, corrects: true, .. }) => {
@@ -328,7 +328,7 @@ fn kept(stage: &Stage) -> &'static str {
 }
 
 /// A length of time in its greatest whole unit.
-struct Length(u64);
+pub(super) struct Length(pub(super) u64);
 
 impl fmt::Display for Length {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -162,7 +162,7 @@ impl Access {
                 return deployed.map_or(Ok(()), |spec| self.admit_spec(caller, spec, snapshot));
             }
             ChangeRequest::Move { handler, .. } | ChangeRequest::Remove { handler } => handler,
-            ChangeRequest::All(_) => return self.admit(caller, Action::Change).map(drop),
+            ChangeRequest::All(_) | ChangeRequest::Parts(_) => return self.admit(caller, Action::Change).map(drop),
         };
         self.admit(caller, Action::Handler(handler)).map(drop)
     }

@@ -57,7 +57,7 @@ impl Access {
         keys: Arc<AuthorizedKeys>,
         (refusals, events): (Arc<Refusals>, Events),
     ) -> Access {
-        let reported = Mutex::new(Reported { since: Instant::now(), events: 0, left_out: 0 });
+        let reported = Mutex::new(Reported { since: crossdock_device::now(), events: 0, left_out: 0 });
         Access { rules, keys: Mutex::new(keys), refusals, events, reported }
     }
 
@@ -146,11 +146,21 @@ impl Access {
         );
     }
 
+    /// Counts routed packets that were not handed on; an event too, if that is given. Where they were refused by the rules or for
+    /// another reason, is counted at their context.
+    #[cold]
+    pub(crate) fn refuse_route(&self, event: Option<&str>) {
+        match event {
+            Some(text) => self.refused(Action::ROUTE, text),
+            None => self.refusals.count(Action::ROUTE),
+        }
+    }
+
     fn refused(&self, reason: usize, text: &str) {
         self.refusals.count(reason);
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        if reported.since.elapsed() >= WINDOW {
-            (reported.since, reported.events) = (Instant::now(), 0);
+        if crossdock_device::elapsed(reported.since) >= WINDOW {
+            (reported.since, reported.events) = (crossdock_device::now(), 0);
         }
         if reported.events >= MOST_EVENTS {
             reported.left_out += 1;

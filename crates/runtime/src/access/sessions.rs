@@ -44,6 +44,8 @@ impl Context {
             | Request::SetQuery { .. }
             | Request::Unsubscribe { .. }
             | Request::Finish { .. }
+            | Request::OpenCircuit { .. }
+            | Request::UseDatagrams { .. }
             | Request::ReportMalformed { .. }
             | Request::ReportMissed { .. }
             | Request::CountSubscriptions { .. }

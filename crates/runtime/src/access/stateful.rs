@@ -6,12 +6,28 @@ use crate::catalog::Snapshot;
 use crate::handle::ExplainError;
 use crate::info::{AccessCheckInfo, ExplainInfo};
 use crate::tables::described;
-use crossdock_query::StatefulQuery;
+use crossdock_format::Format;
+use crossdock_query::{PlanOperator, StatefulProgram, StatefulQuery, reduction};
 use std::collections::BTreeMap;
 
 /// The streams that a query reads, and the reference tables that it looks rows up in: the rules treat them alike.
 fn read_by(query: &StatefulQuery) -> Vec<String> {
     query.streams().into_iter().chain(query.tables()).map(str::to_owned).collect()
+}
+
+/// The reductions that may run apart from a query, in front of its streams.
+fn cuts(query: &StatefulQuery, program: &StatefulProgram, formats: &[(&str, &Format)]) -> String {
+    let cut = |(stream, format): &(&str, &Format)| {
+        let has_view = query.view(stream).is_some();
+        let readers = query.readers(program, stream, format, &BTreeMap::new()).ok().filter(|_| !has_view)?;
+        let reduced = reduction(&readers)?;
+        let step = |of: &PlanOperator| format!("{} {}", of.kind.word(), of.text);
+        let steps: Vec<String> = reduced.operators().iter().rev().map(step).collect();
+        let bytes = |of: &Format| of.fixed_bytes();
+        let narrower = format!("{} of {} fixed bytes", bytes(&reduced.output), bytes(format));
+        Some(format!("cut      may run apart: {}; {narrower}\n", steps.join(", ")))
+    };
+    formats.iter().filter_map(cut).collect()
 }
 
 impl Access {
@@ -72,7 +88,9 @@ impl Access {
         Ok(ExplainInfo {
             stream: streams.join(", "),
             format: ids.join(", "),
-            plan: program.to_string() + &described(snapshot.tables(), &program.tables()),
+            plan: program.to_string()
+                + &described(snapshot.tables(), &program.tables())
+                + &cuts(&query, &program, &formats),
             place: "a handler of its own, in a context where it fits; subscribers with the same query share it"
                 .to_owned(),
             sample_records: 0,

@@ -28,6 +28,8 @@ pub(crate) struct Activity {
     /// The I/O contexts that have counted records of the stream, a bit each.
     counted_at: AtomicU64,
     records: AtomicU64,
+    /// The number of the first of them, where an earlier daemon's checkpoint says how many came before.
+    first_number: AtomicU64,
     /// The same with those that are just being counted, in `records` and for their publisher.
     begun: AtomicU64,
     /// When the latest records came, in ns of the daemon's clock.
@@ -74,6 +76,7 @@ impl Default for Activity {
             accepting: AtomicU32::new(0),
             counted_at: AtomicU64::new(0),
             records: AtomicU64::new(0),
+            first_number: AtomicU64::new(0),
             begun: AtomicU64::new(0),
             latest_ns: AtomicU64::new(0),
             changes: AtomicU64::new(0),
@@ -173,6 +176,21 @@ impl Activity {
         (self.records.load(Ordering::Relaxed), self.latest_ns.load(Ordering::Relaxed))
     }
 
+    /// The number of the next record, over all daemons that began with a checkpoint of the one before.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.first_number().saturating_add(self.records.load(Ordering::Relaxed))
+    }
+
+    /// The number of the first record of this daemon.
+    pub(crate) fn first_number(&self) -> u64 {
+        self.first_number.load(Ordering::Relaxed)
+    }
+
+    /// The daemon begins with a checkpoint, before which that many records had come.
+    pub(super) fn begin_at(&self, number: u64) {
+        self.first_number.store(number, Ordering::Relaxed);
+    }
+
     /// A session brings the records of a publisher from now on.
     pub(crate) fn begin_publication(&self, taken: &Taken) {
         let publisher = listed(taken.publisher);
@@ -217,6 +235,7 @@ impl Activity {
         let mut position = Position {
             epoch: self.epoch,
             passed: 0,
+            number: None,
             left_out: None,
             publishers: Vec::with_capacity(listed.len()),
             unlisted,

@@ -7,6 +7,7 @@
 
 mod activity;
 mod conversions;
+pub(crate) mod durable;
 mod expiry;
 mod formats;
 mod journal;
@@ -32,7 +33,6 @@ use expiry::Expiry;
 use journal::Journal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// The longest name of a stream, in bytes.
 const MAX_NAME_BYTES: usize = 255;
@@ -76,6 +76,8 @@ pub(crate) struct Catalog {
     /// The formats that sessions publish, with the number of these sessions.
     publishing: BTreeMap<(u32, FormatId), u32>,
     publications: Publications,
+    /// The numbers of streams at an earlier daemon that have not come back.
+    former_numbers: BTreeMap<String, u64>,
     expiry: Expiry,
     journal: Journal,
     /// Numbers of the streams that have changed since the last snapshot was given out.
@@ -100,6 +102,7 @@ impl Catalog {
             unproven: BTreeSet::new(),
             publishing: BTreeMap::new(),
             publications: Publications::default(),
+            former_numbers: BTreeMap::new(),
             expiry: Expiry::default(),
             journal: Journal::default(),
             changed: BTreeSet::new(),
@@ -190,6 +193,7 @@ impl Catalog {
         }
         let policy = self.registry.stream(name).map(RegisteredStream::policy).unwrap_or_default();
         let number = self.now_mut().insert(name, policy);
+        self.restore_number(number);
         // It may have been another's before.
         self.expiry.note_use(number);
         self.changed.insert(number);
@@ -252,7 +256,7 @@ impl Catalog {
 
     /// A session brings the records of a publication of a stream from now on: how many were taken, over all sessions.
     pub(crate) fn resume(&mut self, stream: &str, publication: Publication) -> Taken {
-        self.publications.resume(stream, publication, Instant::now())
+        self.publications.resume(stream, publication, crossdock_device::now())
     }
 
     /// A handler reads a stream from now on, which need not be there yet; its number.

@@ -6,7 +6,7 @@ use crate::morph::compile::Compiled;
 use crossdock_format::Format;
 use crossdock_format::registry::Policy;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn format(schema: &str) -> Format {
     Format::parse_schema(schema).unwrap()

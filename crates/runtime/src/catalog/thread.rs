@@ -8,7 +8,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 /// A request.
 type Request = Box<dyn FnOnce(&mut Catalog) + Send>;
@@ -28,6 +27,21 @@ pub(crate) struct CatalogHandle {
 
 /// The catalog's end of a [`CatalogHandle`], before its thread is started.
 pub(crate) struct Requests(Receiver<Job>);
+
+impl Requests {
+    /// Carries out what waits, on this thread. Whether anything did.
+    #[cfg(test)]
+    pub(crate) fn take_waiting(&self, catalog: &mut Catalog) -> bool {
+        let mut any = false;
+        while let Ok(Job::Request(request)) = self.0.try_recv() {
+            request(catalog);
+            catalog.expire(crossdock_device::now());
+            catalog.publish_snapshot();
+            any = true;
+        }
+        any
+    }
+}
 
 /// The control thread; it ends with this.
 #[derive(Debug)]
@@ -64,6 +78,7 @@ impl CatalogHandle {
             // The caller may have gone.
             let _ = answer.send(done);
         });
+        crossdock_device::before_wait();
         wait.recv().map_err(|_| Stopped::default())
     }
 
@@ -86,7 +101,7 @@ impl CatalogThread {
             loop {
                 let next = match catalog.expiry_due() {
                     None => requests.0.recv().map_err(RecvTimeoutError::from),
-                    Some(due) => requests.0.recv_timeout(due.saturating_duration_since(Instant::now())),
+                    Some(due) => requests.0.recv_timeout(due.saturating_duration_since(crossdock_device::now())),
                 };
                 match next {
                     // A bug in a request costs that one: its answer goes with it.
@@ -94,7 +109,7 @@ impl CatalogThread {
                     Err(RecvTimeoutError::Timeout) => {}
                     Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 }
-                catalog.expire(Instant::now());
+                catalog.expire(crossdock_device::now());
                 catalog.publish_snapshot();
             }
         };

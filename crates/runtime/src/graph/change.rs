@@ -10,6 +10,7 @@ use crate::graph::build::Workspace;
 use crate::graph::edge::Overflow;
 use crate::graph::node::{Condition, Input, Instance, Node, NodeChange, SchedulingPolicy, Then};
 use crate::graph::port::{Port, PortChange};
+use crate::graph::quiescence::Quiescence;
 use crate::graph::save::SaveState;
 use crate::graph::serve::Graph;
 use crate::graph::{ContextIndex, NodeId};
@@ -116,6 +117,8 @@ pub(crate) enum Op {
     Parameters { node: NodeId, values: Vec<NewValues>, refused: u32 },
     /// A copy of the state of a node.
     Save { node: NodeId, order: SaveState },
+    /// Whether nodes run for nothing but what comes; and whether nothing of what came is left here.
+    Quiet { is_held: bool, found: Quiescence },
     /// A node's scheduling policy.
     Policy { node: NodeId, policy: SchedulingPolicy },
     /// The policy for batches of a stream for which the edge to a context has no room.
@@ -660,6 +663,7 @@ impl Graph {
                 self.settle_node(*node);
             }
             Op::Save { node, order } => self.ordered(*node)?.save_state(order),
+            Op::Quiet { is_held, found } => *found = self.hold_times(*is_held),
             Op::Policy { node, policy } => self.ordered(*node)?.policy = *policy,
             Op::Overflow { stream, to, overflow } => {
                 // A change that was committed meanwhile may have ended the edge.

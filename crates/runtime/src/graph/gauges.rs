@@ -2,7 +2,7 @@
 //! except losses; any thread may read.
 
 use crate::info::{BucketInfo, HistogramInfo};
-use crossdock_engine::{Handler, HandlerCounters, RowError, RowErrorCounts};
+use crossdock_engine::{Handler, HandlerCounters, OperatorCounters, RowError, RowErrorCounts};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -127,6 +127,42 @@ pub(crate) const LOSSES: [&str; 14] = [
     "over_rate",
 ];
 
+/// The operators of one query whose counts are reported; any more are not.
+const MOST_OPERATORS: usize = 40;
+/// The counts of each.
+const OPERATOR_COUNTS: usize = 6;
+
+/// The counts of the operators of a query with state, as of its last run.
+#[derive(Debug, Default)]
+pub(crate) struct OperatorGauges(OnceLock<Box<[[Gauge; OPERATOR_COUNTS]]>>);
+
+impl OperatorGauges {
+    /// Takes over the counts of a handler, if it has any. The first call of one that has makes the gauges.
+    #[inline]
+    pub(crate) fn note(&self, handler: &dyn Handler) {
+        handler.operator_counters(&mut |place, counts| {
+            let all = self.0.get_or_init(|| (0..MOST_OPERATORS).map(|_| Default::default()).collect());
+            let OperatorCounters { rows_in, rows_out, late, forgotten, kept_rows, kept_bytes } = counts;
+            let counts = [rows_in, rows_out, late, forgotten, kept_rows, kept_bytes];
+            let gauges = all.get(place).into_iter().flatten();
+            gauges.zip(counts).for_each(|(gauge, count)| gauge.set(count));
+        });
+    }
+
+    /// The counts of the operator at a place.
+    pub(crate) fn get(&self, place: usize) -> Option<OperatorCounters> {
+        let [rows_in, rows_out, late, forgotten, kept_rows, kept_bytes] = self.0.get()?.get(place)?;
+        Some(OperatorCounters {
+            rows_in: rows_in.get(),
+            rows_out: rows_out.get(),
+            late: late.get(),
+            forgotten: forgotten.get(),
+            kept_rows: kept_rows.get(),
+            kept_bytes: kept_bytes.get(),
+        })
+    }
+}
+
 /// The gauges of a node.
 #[derive(Debug)]
 pub(crate) struct NodeGauges {
@@ -149,6 +185,8 @@ pub(crate) struct NodeGauges {
     pub(crate) stage_errors: Gauge,
     /// The bytes that its state takes.
     pub(crate) state_bytes: Gauge,
+    /// The counts of the operators of its query, where it keeps state.
+    pub(crate) operators: OperatorGauges,
     /// Of the batches whose processor time was measured: records, number, and ns.
     pub(crate) timed_records: Gauge,
     pub(crate) timed_batches: Gauge,
@@ -193,6 +231,7 @@ impl Default for NodeGauges {
             forgotten: Gauge::default(),
             stage_errors: Gauge::default(),
             state_bytes: Gauge::default(),
+            operators: OperatorGauges::default(),
             timed_records: Gauge::default(),
             timed_batches: Gauge::default(),
             timed_ns: Gauge::default(),
@@ -228,6 +267,13 @@ impl NodeGauges {
     #[inline]
     pub(crate) fn lost_in_all(&self) -> u64 {
         self.dropped.iter().map(Gauge::get).sum()
+    }
+
+    /// Takes over what a handler has counted of its state.
+    #[inline]
+    pub(crate) fn note_state(&self, handler: &dyn Handler) {
+        self.state_bytes.set(handler.state_bytes() as u64);
+        self.operators.note(handler);
     }
 
     /// Counts what a run has filtered out, taken into state, found too late and forgotten; its row errors, which are yet to be counted.

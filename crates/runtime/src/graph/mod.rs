@@ -21,6 +21,8 @@ pub(crate) mod gauges;
 mod hold;
 pub(crate) mod node;
 pub(crate) mod port;
+pub(crate) mod quiescence;
+mod quiet;
 mod recover;
 pub(crate) mod run;
 pub(crate) mod save;

@@ -99,6 +99,12 @@ impl Port {
         !next.is_due(self) || !self.feeds.is_empty() || self.is_unplanned()
     }
 
+    /// Whether nothing waits here or in the edges from other contexts, and nothing in front of those to them.
+    pub(super) fn is_dry(&mut self) -> bool {
+        let has_left = self.held.is_empty() && self.next.is_none() && self.edges.iter().all(|edge| !edge.is_pending());
+        has_left && self.feeds.iter_mut().all(|feed| feed.receiver.is_drained())
+    }
+
     /// Whether nothing leads to it or from it.
     pub(crate) fn is_unused(&self) -> bool {
         self.is_unread() && self.feeds.is_empty() && self.held.is_empty() && self.next.is_none()

@@ -94,7 +94,7 @@ struct Began {
 
 impl Began {
     fn now(is_long: bool) -> Began {
-        Began { at: Instant::now(), thread_ns: is_long.then(thread_time_ns) }
+        Began { at: crossdock_device::now(), thread_ns: is_long.then(thread_time_ns) }
     }
 
     /// The processor time since, in ns, without the `clock_ns` that asking for it takes; `None` if that is not known, since
@@ -102,7 +102,7 @@ impl Began {
     fn took_ns(&self, clock_ns: u64) -> Option<u64> {
         match self.thread_ns {
             Some(began_ns) => Some(thread_time_ns().saturating_sub(began_ns).saturating_sub(clock_ns)),
-            None => Some(self.at.elapsed().as_nanos() as u64).filter(|ns| (*ns as f32) < LONG_NS),
+            None => Some(crossdock_device::elapsed(self.at).as_nanos() as u64).filter(|ns| (*ns as f32) < LONG_NS),
         }
     }
 }
@@ -136,9 +136,10 @@ impl Job {
 
     /// Has the handler make what is due, one time after the other: as far as its output has room, and within the time of a run.
     fn make_due(&mut self, time_ns: u64, ws: &mut Workspace) -> Outcome {
-        let (began, most) = (Instant::now(), Duration::from_nanos(self.most.ns() as u64));
+        let (began, most) = (crossdock_device::now(), Duration::from_nanos(self.most.ns() as u64));
         let (handler, mut at_ns) = (&mut *self.handler, 0);
-        while at_ns < time_ns && ws.builder.spill.is_empty() && (at_ns == 0 || began.elapsed() < most) {
+        while at_ns < time_ns && ws.builder.spill.is_empty() && (at_ns == 0 || crossdock_device::elapsed(began) < most)
+        {
             let sink = &mut ws.sink();
             let step = || {
                 let next_ns = handler.due_ns().filter(|due_ns| *due_ns > at_ns).unwrap_or(time_ns).min(time_ns);
@@ -203,11 +204,11 @@ impl Job {
         run: impl FnOnce(&mut Job, &mut Selection, &mut Workspace) -> Outcome,
     ) -> (Outcome, Option<f32>) {
         let before = self.handler.counters();
-        let start = self.is_timed.then(Instant::now);
+        let start = self.is_timed.then(crossdock_device::now);
         let mut selection = std::mem::take(&mut ws.selection);
         let outcome = run(self, &mut selection, ws);
         ws.selection = selection;
-        let ns = start.map(|start| start.elapsed().as_nanos() as f32);
+        let ns = start.map(|start| crossdock_device::elapsed(start).as_nanos() as f32);
         if outcome != Outcome::Panicked {
             self.before = before;
         }
@@ -470,7 +471,7 @@ impl Graph {
         }
         let row_errors = node.gauges.note_counts(&job.before, &job.handler.counters());
         if is_handler {
-            node.gauges.state_bytes.set(job.handler.state_bytes() as u64);
+            node.gauges.note_state(&*job.handler);
         }
         if row_errors > 0 {
             node.gauges.note_row_errors(row_errors, &mut *job.handler);

@@ -94,6 +94,8 @@ pub(crate) struct Graph {
     pub(super) due: DueTimes,
     /// Nodes that have something to walk over.
     pub(super) walks: Vec<NodeId>,
+    /// Whether nodes run for nothing but what comes.
+    pub(super) holds_times: bool,
     /// Whether too few buffers are free to begin a batch.
     is_short: bool,
     /// Whether a node has something to do, and no room for what comes of it.
@@ -149,6 +151,7 @@ impl Graph {
             gauges: Arc::default(),
             due: DueTimes::default(),
             walks: Vec::new(),
+            holds_times: false,
             is_short: false,
             is_stalled: false,
             short_ns: 0,

@@ -31,7 +31,7 @@ impl Graph {
     /// When the next node is to be looked at, in ns of the contexts' clock; the greatest time if none is.
     #[inline]
     pub(crate) fn due_ns(&self) -> u64 {
-        self.due_entry_ns().min(self.walk_ns())
+        if self.holds_times { u64::MAX } else { self.due_entry_ns().min(self.walk_ns()) }
     }
 
     /// The same of those that are due at a time.
@@ -56,7 +56,7 @@ impl Graph {
     #[inline]
     pub(super) fn next_due(&mut self, most: RunTime, ws: &mut Workspace) -> Option<Job> {
         let is_none = self.due.come.is_empty() && self.due_entry_ns() > self.now_ns;
-        if is_none { None } else { self.take_due(most, ws) }
+        if is_none || self.holds_times { None } else { self.take_due(most, ws) }
     }
 
     #[cold]

@@ -30,7 +30,7 @@ impl Graph {
     /// Takes out what is needed for a step of a walk, if one may be done now.
     #[inline]
     pub(super) fn next_walk(&mut self, most: RunTime, ws: &mut Workspace) -> Option<Job> {
-        if self.walk_ns() <= self.now_ns { self.take_walk(most, ws) } else { None }
+        if self.walk_ns() <= self.now_ns && !self.holds_times { self.take_walk(most, ws) } else { None }
     }
 
     #[cold]

@@ -19,6 +19,9 @@ pub struct AccessRuleInfo {
     pub handlers: Vec<String>,
     /// Mailboxes that it may use.
     pub mailboxes: Vec<String>,
+    /// Neighbours that it may send packets with source routes to, over this node.
+    #[serde(default)]
+    pub route: Vec<String>,
     /// The part of the control API that it may use: `none`, `read` or `change`.
     pub administration: String,
     /// Its quota of sessions, if it has one of its own.
@@ -43,6 +46,7 @@ impl AccessRuleInfo {
             convert: texts(&rule.convert),
             handlers: texts(&rule.handlers),
             mailboxes: texts(&rule.mailboxes),
+            route: texts(&rule.route),
             administration: rule.administration.name().to_owned(),
             max_sessions: rule.quotas.sessions,
             max_streams: rule.quotas.streams,

@@ -4,12 +4,14 @@
 //! what lists, `top` and metrics are made from ([`Described`]).
 
 mod access;
+mod analyze;
 mod field;
 mod platform;
 pub(crate) mod sum;
 mod table;
 
 pub use access::{AccessCheckInfo, AccessRuleInfo};
+pub use analyze::{AnalyzeInfo, OperatorInfo};
 pub use field::{About, Described, Field, MetricKind, Unit, Value};
 pub use platform::{
     AppliedInfo, ChangeInfo, ControlInfo, EventInfo, HandlerContextInfo, HandlerInfo, HandlerInputInfo, HistoryInfo,
@@ -333,6 +335,9 @@ reports! {
         pub packets_out: u64 = counter("crossdock_io_packets_out"),
         /// Packets resent.
         pub packets_resent: u64 = counter("crossdock_io_packets_resent").title("packets resent"),
+        /// Packets with source routes that were handed on.
+        #[serde(default)]
+        pub packets_routed: u64 = counter("crossdock_io_packets_routed").title("packets handed on"),
         /// Packets of datagrams that arrived, each counted once.
         #[serde(default)]
         pub datagrams_in: u64 = counter("crossdock_io_datagrams_in").title("datagrams"),
@@ -474,6 +479,9 @@ reports! {
         pub quota_used_bytes: u64 = listed().unit(Unit::Bytes),
         /// Its quota.
         pub quota_bytes: u64 = listed().unit(Unit::Bytes),
+        /// Bytes of the buffers that are reserved for what it publishes: its circuit; 0 if it has none.
+        #[serde(default)]
+        pub circuit_bytes: u64 = listed().unit(Unit::Bytes).title("circuit"),
         /// Buffers that it holds now.
         pub buffers_held: u32,
         /// Times that it had to wait for a buffer.
@@ -502,6 +510,9 @@ reports! {
         /// The peer's public key, by which it is known; absent without keys.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub key: Option<String>,
+        /// The nodes that its packets take, from the first that the peer sends to, to this one; absent without a source route.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub route: Option<String>,
         /// Streams that the peer publishes.
         pub publishes: Vec<String>,
         /// Its subscriptions.
@@ -533,6 +544,9 @@ reports! {
         pub backlog_bytes: u64 = listed().unit(Unit::Bytes).title("backlog"),
         /// Bytes of data that the peer may send ahead.
         pub receive_window_bytes: u64 = listed().unit(Unit::Bytes).title("credit"),
+        /// Bytes of the buffers that are reserved for what the peer publishes: its circuit; 0 if it has none.
+        #[serde(default)]
+        pub circuit_bytes: u64 = listed().unit(Unit::Bytes).title("circuit"),
         /// Packets sent to the peer for the first time.
         pub packets_out: u64,
         /// Packets sent to it again: lost, or taken for lost.

@@ -315,6 +315,15 @@ reports! {
         /// Requests that the access rules refused, by what they were for.
         #[serde(default)]
         pub access_refused: Vec<(String, u64)> = counter("crossdock_access_refused").by("action"),
+        /// Checkpoints of the whole graph that are on disk, of a daemon that is `durable`.
+        #[serde(default)]
+        pub cuts: u64 = counter("crossdock_cuts").title("whole checkpoints"),
+        /// Those that were put off, since records were still on their way when the time for them was over.
+        #[serde(default)]
+        pub cuts_put_off: u64 = counter("crossdock_cuts_put_off").title("whole checkpoints put off"),
+        /// Those that could not be written.
+        #[serde(default)]
+        pub cuts_failed: u64 = counter("crossdock_cuts_failed").title("whole checkpoints failed"),
     }
 }
 

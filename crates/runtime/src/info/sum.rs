@@ -59,6 +59,7 @@ impl ContextInfo {
         self.packets_in += other.packets_in;
         self.packets_out += other.packets_out;
         self.packets_resent += other.packets_resent;
+        self.packets_routed += other.packets_routed;
         self.datagrams_in += other.datagrams_in;
         self.datagrams_missing += other.datagrams_missing;
         self.network_bytes_in += other.network_bytes_in;

@@ -28,7 +28,10 @@ impl Managers {
         for (handler, why) in self.checkpoints.take_written() {
             self.note("checkpoint_failed", &handler, why);
         }
-        if self.checkpoints.tick() {
+        let is_due = self.checkpoints.tick();
+        if self.checkpoints.cuts_mut().is_some() {
+            self.tick_cuts(is_due);
+        } else if is_due {
             self.order_checkpoints();
         }
     }
@@ -51,7 +54,7 @@ impl Managers {
     }
 
     /// Gives the states that were copied to the thread that writes them.
-    fn take_saved(&mut self) {
+    pub(super) fn take_saved(&mut self) {
         for (node, order) in self.overlay.take_saved() {
             let there = self.handlers.get(&order.handler);
             // The handler may be another one by now, or its state.
@@ -66,6 +69,12 @@ impl Managers {
     /// Makes the last checkpoints, before the contexts are stopped.
     pub(super) fn make_last_checkpoints(&mut self) {
         if !self.checkpoints.are_made() {
+            return;
+        }
+        if self.checkpoints.cuts_mut().is_some() {
+            self.make_last_cut();
+            // The thread has written what it was given when this returns.
+            self.checkpoints = Checkpoints::default();
             return;
         }
         let until = Instant::now() + self.watch.patience();

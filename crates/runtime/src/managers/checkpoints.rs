@@ -6,6 +6,7 @@ use crate::graph::gauges::Gauge;
 use crate::graph::node::Instance;
 use crate::graph::save::{SaveState, Saved};
 use crate::info::HandlerInfo;
+use crate::managers::cuts::Cuts;
 use crate::managers::deployed::Deployed;
 use crate::managers::events::now_ms;
 use crate::managers::spec::HandlerSpec;
@@ -38,6 +39,8 @@ struct Store {
     next: Instant,
     /// Memory for states.
     spare: Vec<Vec<u8>>,
+    /// The whole graph is copied at once.
+    cuts: Option<Box<Cuts>>,
 }
 
 /// The checkpoints of a handler.
@@ -85,6 +88,7 @@ impl Checkpoints {
     pub(crate) fn open(config: &MorphConfig) -> io::Result<Checkpoints> {
         let Some(state_dir) = &config.state_dir else { return Ok(Checkpoints::default()) };
         let directory = open_directory(state_dir)?;
+        let cuts = config.durable.then(|| Cuts::open(state_dir, config)).transpose()?;
         let (counts, waiting) = RecordCounts::open(&directory);
         let interval = Duration::from_millis(config.checkpoint_interval_ms.into());
         Ok(Checkpoints(Some(Store {
@@ -96,6 +100,7 @@ impl Checkpoints {
             handlers: BTreeMap::new(),
             next: Instant::now() + interval,
             spare: Vec::new(),
+            cuts: cuts.map(Box::new),
             directory,
         })))
     }
@@ -109,7 +114,12 @@ impl Checkpoints {
     pub(super) fn expect(&mut self, kept: &[HandlerSpec]) {
         let Some(store) = &mut self.0 else { return };
         remove_others(&store.directory, kept.iter().map(|spec| spec.name.as_str()));
-        let former = std::mem::take(&mut store.waiting);
+        let mut former = std::mem::take(&mut store.waiting);
+        if let Some(cuts) = store.cuts.as_ref().filter(|cuts| cuts.last().is_some()) {
+            // Records that were taken later come again.
+            let count = |spec: &HandlerSpec| Some((spec.name.clone(), cuts.state_of(&spec.name)?.records));
+            former = kept.iter().filter_map(count).collect();
+        }
         let count = |spec: &HandlerSpec| (spec.name.clone(), former.get(&spec.name).copied().unwrap_or(0));
         store.waiting = kept.iter().map(count).collect();
         store.waiting.iter().for_each(|(name, before)| store.counts.set(name, None, *before));
@@ -123,10 +133,16 @@ impl Checkpoints {
         let Some(handler) = handlers.find(|handler| handler.shares_state()) else { return };
         let of = store.handlers.entry(name.to_owned()).or_default();
         (of.before, of.shown.missing) = (known, known);
-        of.begin = Some(match read(&store.directory, name) {
-            Ok(None) => Begin::None,
-            Ok(Some(checkpoint)) => of.take(handler, &checkpoint),
-            Err(why) => Begin::Refused(why),
+        of.begin = Some(match &store.cuts {
+            Some(cuts) if cuts.last().is_some() => match cuts.state_of(name) {
+                None => Begin::None,
+                Some(checkpoint) => of.take(handler, checkpoint),
+            },
+            _ => match read(&store.directory, name) {
+                Ok(None) => Begin::None,
+                Ok(Some(checkpoint)) => of.take(handler, &checkpoint),
+                Err(why) => Begin::Refused(why),
+            },
         });
     }
 
@@ -141,6 +157,7 @@ impl Checkpoints {
         let store = self.0.as_mut()?;
         let of = store.handlers.entry(name.to_owned()).or_default();
         store.waiting.remove(name);
+        store.cuts.iter_mut().for_each(|cuts| cuts.forget_state(name));
         store.counts.set(name, Some(Arc::clone(&there.gauges)), of.before);
         let missing = of.shown.missing;
         let records = if missing == 1 { "record" } else { "records" };
@@ -170,6 +187,7 @@ impl Checkpoints {
     pub(super) fn forget(&mut self, name: &str, is_gone: bool) {
         let Some(store) = &mut self.0 else { return };
         store.writer.remove(name);
+        store.cuts.iter_mut().for_each(|cuts| cuts.forget_state(name));
         if is_gone {
             store.handlers.remove(name);
             store.waiting.remove(name);
@@ -233,12 +251,23 @@ impl Checkpoints {
         match saved {
             Saved::Whole { records_in } if is_same => {
                 of.is_too_large = false;
-                store.writer.write(handler, (of.before + records_in, now_ms()), bytes);
+                let records = of.before + records_in;
+                match &mut store.cuts {
+                    Some(cuts) => cuts.collect(handler, records, bytes),
+                    None => store.writer.write(handler, (records, now_ms()), bytes),
+                }
                 None
             }
             Saved::TooLarge { bytes } if is_same => {
                 of.shown.failed += 1;
                 let is_first = !std::mem::replace(&mut of.is_too_large, true);
+                if let Some(cuts) = &mut store.cuts {
+                    cuts.refuse(format!(
+                        "the state of handler `{handler}` has {bytes} bytes, and checkpoints are made of {most_bytes} at most \
+                         (`checkpoint_max_bytes` in [morph])"
+                    ));
+                    return None;
+                }
                 is_first.then(|| {
                     format!(
                         "its state has {bytes} bytes, and checkpoints are made of {most_bytes} at most (`checkpoint_max_bytes` in \
@@ -272,6 +301,54 @@ impl Checkpoints {
             }
         }
         failures
+    }
+
+    /// The cuts of the whole graph, if the daemon is `durable`.
+    pub(crate) fn cuts_mut(&mut self) -> Option<&mut Cuts> {
+        self.0.as_mut()?.cuts.as_deref_mut()
+    }
+
+    /// The handlers that have not begun with their states of the last cut.
+    pub(super) fn waiting_states(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|store| store.cuts.as_deref()).flat_map(Cuts::waiting)
+    }
+
+    /// The next ones are not due for a while.
+    pub(super) fn put_off_next(&mut self, pause: Duration) {
+        self.0.iter_mut().for_each(|store| store.next = store.next.max(Instant::now() + pause));
+    }
+
+    /// Whether the state of a handler is the one that was copied last.
+    pub(super) fn is_as_copied(&self, name: &str, there: &Deployed) -> bool {
+        let of = self.0.as_ref().and_then(|store| store.handlers.get(name));
+        of.is_some_and(|of| of.order.is_none() && of.seen == Some(figures(there)))
+    }
+
+    /// All states are to be copied again, also where no record comes.
+    pub(super) fn forget_copies(&mut self) {
+        self.0.iter_mut().flat_map(|store| store.handlers.values_mut()).for_each(|of| of.seen = None);
+    }
+
+    /// A cut is on disk, with states of these sizes, which were copied at this time, in ms since 1970.
+    pub(super) fn note_cut(&mut self, sizes: &[(String, u64)], at_ms: u64) {
+        let Some(store) = &mut self.0 else { return };
+        for (handler, bytes) in sizes {
+            // It may have gone meanwhile.
+            let Some(of) = store.handlers.get_mut(handler) else { continue };
+            of.shown.written += 1;
+            (of.shown.bytes, of.shown.at_ms) = (*bytes, at_ms);
+        }
+    }
+
+    /// Keeps the memory of states for the next ones.
+    pub(super) fn keep_spare(&mut self, spare: Vec<Vec<u8>>) {
+        let Some(store) = &mut self.0 else { return };
+        let room = MOST_SPARE.saturating_sub(store.spare.len());
+        let cleared = spare.into_iter().take(room).map(|mut state| {
+            state.clear();
+            state
+        });
+        store.spare.extend(cleared);
     }
 
     /// Whether some are made at all.

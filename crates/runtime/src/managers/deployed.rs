@@ -17,8 +17,9 @@ use crate::streams::StreamFacts;
 use crossdock_control::admission::{Class, Need};
 use crossdock_control::load::{Cost, Flow, Load};
 use crossdock_control::work::{AtWork, Worked};
-use crossdock_engine::{Handler, HandlerForm, HandlerProgram, HandlerSource, Natives, Parameters, Tables};
+use crossdock_engine::{Handler, HandlerForm, HandlerProgram, HandlerSource, Natives, Parameters, QueryPart, Tables};
 use crossdock_format::Format;
+use crossdock_query::PlanOperator;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -252,7 +253,7 @@ pub(crate) fn program(spec: &HandlerSpec) -> Result<HandlerProgram, String> {
     };
     let null_for_errors = spec.on_row_error == OnRowError::Null;
     let (parameters, subscription_views) = (spec.parameters.clone(), spec.subscription_views.clone());
-    Ok(HandlerProgram { source, parameters, null_for_errors, subscription_views })
+    Ok(HandlerProgram { source, parameters, null_for_errors, subscription_views, part: spec.part.clone() })
 }
 
 /// The streams that a specification's handler reads: those that are known.
@@ -511,6 +512,8 @@ pub(crate) struct Deployed {
     pub(crate) entries: Vec<Entry>,
     /// The plan of a query with state, for people.
     pub(crate) plan: Option<String>,
+    /// Its operators.
+    pub(crate) operators: Arc<[PlanOperator]>,
     /// The reference tables that it looks rows up in.
     pub(crate) tables: Vec<String>,
     /// The rows of these that it was given last, since it was made.
@@ -566,7 +569,13 @@ impl Deployed {
         let planned = decided.and_then(|decided| program(&self.spec).ok()?.plan_stateful(decided, tables).ok());
         let of_plan = planned.iter().flat_map(|(_, plan)| plan.tables());
         self.tables = of_plan.map(str::to_owned).collect();
+        self.operators = planned.as_ref().map(|(_, plan)| plan.operators()).unwrap_or_default().into();
         self.plan = planned.map(|(_, plan)| plan.to_string());
+        if matches!(self.spec.part, Some(QueryPart::Reduction { .. })) {
+            let input = self.entries.last().map(|entry| &entry.input);
+            let reduction = input.and_then(|input| program(&self.spec).ok()?.plan_reduction(tables, input).ok());
+            self.operators = reduction.map(|reduction| reduction.operators()).unwrap_or_default().into();
+        }
     }
 
     /// The first version of a handler.
@@ -586,6 +595,7 @@ impl Deployed {
         let mut deployed = Deployed {
             version: 1,
             plan: None,
+            operators: Arc::default(),
             tables: Vec::new(),
             given_tables: None,
             node,

@@ -4,7 +4,7 @@ use crate::info::EventInfo;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 /// Events that are kept; older ones go.
 const MAX_EVENTS: usize = 1000;
@@ -41,7 +41,7 @@ pub(crate) struct About<'a> {
 
 /// The world's clock, in ms since 1970.
 pub(crate) fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    crossdock_device::system_now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 impl Events {

@@ -3,7 +3,7 @@
 use crate::info::{AppliedInfo, ControlInfo, EventInfo, HandlerContextInfo, HandlerInfo, HistoryInfo, PlanInfo};
 use crate::managers::request::{ChangeRequest, ControlRequest, RequestQueue};
 use crate::managers::spec::HandlerSpec;
-use crate::managers::view::Views;
+use crate::managers::view::{View, Views};
 use crate::refusal::Stopped;
 use crossdock_engine::NativeKind;
 use std::sync::Arc;
@@ -52,6 +52,11 @@ impl ManagerHandle {
     /// [`Stopped`].
     pub fn handlers(&self) -> Result<Vec<HandlerInfo>, Stopped> {
         self.views.handlers()
+    }
+
+    /// The latest snapshot of handlers and contexts.
+    pub(crate) fn view(&self) -> Result<Arc<View>, Stopped> {
+        self.views.latest()
     }
 
     /// The wanted state: all handlers' specifications, by name.

@@ -9,6 +9,7 @@ pub(crate) mod change;
 mod checkpointing;
 pub(crate) mod checkpoints;
 mod connections;
+pub(crate) mod cuts;
 pub(crate) mod deployed;
 pub(crate) mod events;
 pub(crate) mod handle;
@@ -18,6 +19,7 @@ mod measure;
 pub(crate) mod monitor;
 mod paths;
 mod queries;
+mod query_cuts;
 mod read;
 mod reports;
 pub(crate) mod request;
@@ -158,7 +160,7 @@ impl Managers {
         std::thread::Builder::new().name("managers".into()).spawn(move || managers.run())
     }
 
-    fn new(parts: Parts) -> Managers {
+    pub(crate) fn new(parts: Parts) -> Managers {
         let Parts { io, home, catalog, overlay, watch, natives, config, kept, checkpoints, views, requests } = parts;
         let (monitor, events) = (views.monitor.clone(), views.events.clone());
         let costs = CostModel::new(Duration::from_millis(config.stuck_after_ms.into()));
@@ -189,7 +191,7 @@ impl Managers {
             events,
             views,
             viewed: 0,
-            started: Instant::now(),
+            started: crossdock_device::now(),
             formats_to_retry: BTreeSet::new(),
             requests,
             measuring: Measuring::default(),
@@ -206,38 +208,53 @@ impl Managers {
         // A context that has a core has it for itself. If the system refuses that, this thread runs as any other does.
         let _ = exclude_cpus(self.watch.seats.iter().filter_map(|seat| seat.cpu)).and_then(|()| take_short_turns());
         self.cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        self.restore();
-        self.report_room(true);
-        self.publish_snapshot();
-        let mut next = Instant::now() + TICK;
+        self.begin();
+        let mut next = crossdock_device::now() + TICK;
         loop {
             let is_awaited = !self.unconfirmed.is_empty() || self.overlay.is_finishing();
             let longest = if is_awaited { REPORT_TICK } else { TICK };
-            match self.requests.take(next.saturating_duration_since(Instant::now()).min(longest)) {
-                Some(ControlRequest::Stop) => break,
-                Some(request) => self.answer(request),
-                None => {}
-            }
-            self.confirm();
-            if Instant::now() >= next {
-                next = Instant::now() + TICK;
-                self.tick();
-                self.try_hindered();
+            let longest = next.saturating_duration_since(crossdock_device::now()).min(longest);
+            if !self.step(longest, &mut next) {
+                break;
             }
         }
         self.make_last_checkpoints();
         self.watch.stop();
     }
 
+    /// Restores what was deployed, and says how much room there is.
+    pub(crate) fn begin(&mut self) {
+        self.restore();
+        self.report_room(true);
+        self.publish_snapshot();
+    }
+
+    /// Answers the next request that comes within `longest`, and watches the platform when that is due. `false` when the managers are to
+    /// stop.
+    pub(crate) fn step(&mut self, longest: Duration, next: &mut Instant) -> bool {
+        match self.requests.take(longest) {
+            Some(ControlRequest::Stop) => return false,
+            Some(request) => self.answer(request),
+            None => {}
+        }
+        self.confirm();
+        if crossdock_device::now() >= *next {
+            *next = crossdock_device::now() + TICK;
+            self.tick();
+            self.try_hindered();
+        }
+        true
+    }
+
     /// Reads the platform's counters, restarts failed handlers, and balances once a second.
     fn tick(&mut self) {
         self.watch.look();
         self.resume();
-        self.monitor.take(&self.overlay, &self.handlers, self.started.elapsed());
+        self.monitor.take(&self.overlay, &self.handlers, crossdock_device::elapsed(self.started));
         self.recount();
         self.restart_failed();
         self.tick_checkpoints();
-        let now_s = self.started.elapsed().as_secs();
+        let now_s = crossdock_device::elapsed(self.started).as_secs();
         if now_s > self.last_s {
             self.last_s = now_s;
             let contexts = self.contexts();
@@ -265,6 +282,7 @@ impl Managers {
             Some(complaint) => self.events.note("not_restored", About::default(), complaint),
             None => self.checkpoints.expect(&specs),
         }
+        self.begin_with_cut();
         if specs.is_empty() {
             return;
         }
@@ -284,24 +302,24 @@ impl Managers {
 
     /// Makes a change at the start, when nobody waits for another: what it needs is measured at once.
     fn restore_as(&mut self, change: &ChangeRequest) -> Result<(), PlanInfo> {
-        let (mut outcomes, since) = (Outcomes::default(), Instant::now());
+        let (mut outcomes, since) = (Outcomes::default(), crossdock_device::now());
         self.progress = Progress::default();
         loop {
             self.compiler.costs.begin(outcomes);
-            match self.make(change, true, false, Instant::now()) {
+            match self.make(change, true, false, crossdock_device::now()) {
                 Ok(applied) => {
                     // Its nodes are in place before the first packet is taken.
                     let is_there = |managers: &Managers| {
                         applied.change.is_none_or(|change| managers.overlay.change_awaits(change).is_none())
                     };
-                    while !is_there(self) && since.elapsed() < self.watch.patience() {
+                    while !is_there(self) && crossdock_device::elapsed(since) < self.watch.patience() {
                         nap(REPORT_TICK);
                         self.resume();
                     }
                     return Ok(());
                 }
                 Err(NotMade::Refused(plan)) => return Err(plan),
-                Err(NotMade::Hindered { at, plan }) if since.elapsed() >= self.watch.patience() => {
+                Err(NotMade::Hindered { at, plan }) if crossdock_device::elapsed(since) >= self.watch.patience() => {
                     return Err(self.refuse_hindered(at, plan));
                 }
                 Err(NotMade::Hindered { .. }) => {
@@ -440,7 +458,7 @@ struct Briefly<'a> {
 
 impl Waiting for Briefly<'_> {
     fn begin(&mut self) {
-        self.since = Instant::now();
+        self.since = crossdock_device::now();
         *self.round_trips += 1;
     }
 
@@ -450,11 +468,11 @@ impl Waiting for Briefly<'_> {
 
     /// Many queries may have to be planned for a format: it is waited for until its context counts as lost.
     fn prerequisites(&mut self) -> Result<(), ContextIndex> {
-        let until = Instant::now() + self.watch.patience();
+        let until = crossdock_device::now() + self.watch.patience();
         for (at, taken_in) in self.awaited_formats.drain(..) {
             let is_taken_in = self.watch.wait_for(at, &taken_in, until).is_some();
             // One that has just stopped takes nothing in; nor can it prepare, if it takes part.
-            if !is_taken_in && (self.watch.lost(at).is_some() || Instant::now() >= until) {
+            if !is_taken_in && (self.watch.lost(at).is_some() || crossdock_device::now() >= until) {
                 return Err(at);
             }
         }

@@ -9,6 +9,7 @@ use crate::managers::Managers;
 use crate::managers::change::{Applied, NotMade};
 use crate::managers::deployed::{Deployed, Status};
 use crate::managers::events::About;
+use crate::managers::query_cuts::{CutQuery, ReducedStream};
 use crate::managers::request::{ChangeRequest, ControlRequest, EventKind, Query, SharedQuery, handler_of};
 use crate::managers::spec::HandlerSpec;
 use crate::managers::waiting::Answered;
@@ -24,6 +25,10 @@ pub(super) struct Placement {
     uses: u32,
     /// The query that they share; none where there is one subscription.
     query: Option<SharedQuery>,
+    /// The reductions that it reads, where it was cut; each counts it as a use.
+    reductions: Vec<String>,
+    /// The reduction that it is, rather than a subscriptions' query.
+    pub(super) reduced: Option<ReducedStream>,
 }
 
 impl Placement {
@@ -62,15 +67,18 @@ impl Managers {
             (query.then)(Err(why));
             return Answered::Now;
         }
+        let Ok(cut) = self.cut(&query, spec) else {
+            return Answered::Unmeasured(ControlRequest::PlaceQuery(query));
+        };
         // From now on, so that it is never written down.
-        self.queries.insert(name.clone(), Placement { uses: 0, query: query.shared.clone() });
-        let made = match self.make(&ChangeRequest::Deploy(spec), false, false, Instant::now()) {
+        self.note_placed(&query, &cut);
+        let made = match self.make(&cut.change(), false, false, crossdock_device::now()) {
             Err(NotMade::Unmeasured) => {
-                self.queries.remove(&name);
+                self.forget_placed(&cut);
                 return Answered::Unmeasured(ControlRequest::PlaceQuery(query));
             }
             Err(NotMade::Hindered { at, plan }) => {
-                self.queries.remove(&name);
+                self.forget_placed(&cut);
                 return Answered::Hindered { at, plan, request: ControlRequest::PlaceQuery(query) };
             }
             Err(NotMade::Refused(plan)) => Err(plan.refusals.join("; ")),
@@ -85,6 +93,36 @@ impl Managers {
         self.publish_changed();
         (query.then)(made);
         Answered::Now
+    }
+
+    /// A query's handlers are to be there from now on.
+    fn note_placed(&mut self, query: &Query, cut: &CutQuery) {
+        for (spec, reduced) in &cut.new {
+            let placement = Placement { reduced: Some(reduced.clone()), ..Placement::default() };
+            self.queries.insert(spec.name.clone(), placement);
+        }
+        for name in &cut.reductions {
+            self.queries.entry(name.clone()).and_modify(|placement| placement.uses += 1);
+        }
+        let (query, reductions) = (query.shared.clone(), cut.reductions.clone());
+        self.queries.insert(cut.spec.name.clone(), Placement { query, reductions, ..Placement::default() });
+    }
+
+    /// They are not there yet.
+    fn forget_placed(&mut self, cut: &CutQuery) {
+        self.queries.remove(&cut.spec.name);
+        for name in &cut.reductions {
+            self.queries.entry(name.clone()).and_modify(|placement| placement.uses = placement.uses.saturating_sub(1));
+        }
+        cut.new.iter().for_each(|(spec, _)| drop(self.queries.remove(&spec.name)));
+    }
+
+    /// A query reads these reductions no more: those that no other reads go.
+    fn end_reductions(&mut self, reductions: Vec<String>) {
+        for name in reductions {
+            // One that has no room to go now goes with a later change.
+            let _ = self.end_uses(&name, 1);
+        }
     }
 
     /// Why one more query with state finds no room, if all of them together could take more memory than they may.
@@ -144,7 +182,8 @@ impl Managers {
             return None;
         }
         if !self.handlers.contains_key(name) {
-            self.queries.remove(name);
+            let reductions = self.queries.remove(name).map(|placement| placement.reductions).unwrap_or_default();
+            self.end_reductions(reductions);
             return None;
         }
         if self.joined.readers(name).next().is_some() {
@@ -152,9 +191,10 @@ impl Managers {
             return None;
         }
         let change = ChangeRequest::Remove { handler: name.to_owned() };
-        match self.make(&change, true, false, Instant::now()) {
+        match self.make(&change, true, false, crossdock_device::now()) {
             Ok(_) => {
-                self.queries.remove(name);
+                let reductions = self.queries.remove(name).map(|placement| placement.reductions).unwrap_or_default();
+                self.end_reductions(reductions);
                 self.remove_unused();
             }
             Err(NotMade::Hindered { at, .. }) => return Some(at),

@@ -12,6 +12,7 @@ use crate::platform::overlay::EdgeCounts;
 use crossdock_control::admission::Class;
 use crossdock_control::figures::Time;
 use crossdock_control::load::Load;
+use crossdock_engine::QueryPart;
 use std::sync::Arc;
 
 /// A load as it is reported.
@@ -44,7 +45,9 @@ impl Managers {
     fn shown(&self, name: &str, there: &Deployed, edges: &EdgeCounts) -> Arc<ShownHandler> {
         let spec = (!self.is_query(name)).then(|| there.spec.asked());
         let info = self.handler_info(name, there, edges);
-        Arc::new(ShownHandler { info, gauges: Arc::clone(&there.gauges), spec })
+        let inputs = there.entries.iter().map(|entry| (entry.stream.clone(), entry.input.clone())).collect();
+        let (gauges, operators) = (Arc::clone(&there.gauges), Arc::clone(&there.operators));
+        Arc::new(ShownHandler { info, gauges, operators, inputs, spec })
     }
 
     fn shown_contexts(&self) -> Vec<(HandlerContextInfo, Arc<ContextGauges>)> {
@@ -65,6 +68,9 @@ impl Managers {
             replica_of: spec.replicas.then(|| spec.asked_name().to_owned()),
             version: handler.version,
             program: match (&spec.sql, &spec.native) {
+                (Some(sql), _) if matches!(spec.part, Some(QueryPart::Reduction { .. })) => {
+                    format!("the reduction for: {sql}")
+                }
                 (Some(sql), _) => sql.clone(),
                 (None, Some(native)) => format!("native {native}"),
                 (None, None) => state_text(spec),

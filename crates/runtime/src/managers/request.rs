@@ -14,7 +14,7 @@ use crossdock_transport::control::RowErrors;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A change of the wanted handlers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +46,8 @@ pub enum ChangeRequest {
     },
     /// These handlers and no others.
     All(Vec<HandlerSpec>),
+    /// New handlers, which come together: the parts of one query.
+    Parts(Vec<HandlerSpec>),
 }
 
 /// A request to the managers.
@@ -368,6 +370,15 @@ impl Waiting {
 }
 
 impl RequestQueue {
+    /// Whether a request waits that may change what runs.
+    pub(crate) fn has_waiting(&self) -> bool {
+        let waiting = self.waiting();
+        let has_reports = !waiting.new_formats.is_empty() || !waiting.walked_states.is_empty();
+        let has_requests =
+            !waiting.requests.is_empty() || !waiting.connections.is_empty() || !waiting.measured.is_empty();
+        has_reports || has_requests || !waiting.removed_queries.is_empty()
+    }
+
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -421,7 +432,7 @@ impl RequestQueue {
 
     /// Takes what comes next, within a time.
     pub(crate) fn take(&self, within: Duration) -> Option<ControlRequest> {
-        let until = Instant::now() + within;
+        let until = crossdock_device::now() + within;
         let mut waiting = self.waiting();
         loop {
             let was_full = waiting.requests.len() >= MAX_REQUESTS;
@@ -431,7 +442,7 @@ impl RequestQueue {
                 }
                 return Some(next);
             }
-            let left = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+            let left = until.checked_duration_since(crossdock_device::now()).filter(|left| !left.is_zero())?;
             waiting = self.has_come.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }

@@ -65,7 +65,7 @@ pub(crate) fn second(there: &Deployed, load: Load, rate_msgs_per_s: u64) -> Opti
 impl Managers {
     /// Measures the costs of handlers with their rules, where they have not been measured yet.
     pub(crate) fn measure_rules(&mut self) {
-        let now_s = self.started.elapsed().as_secs();
+        let now_s = crossdock_device::elapsed(self.started).as_secs();
         let is_due = |there: &&Deployed| {
             let holds = |costs: &RuleCosts| there.is_degraded || costs.holds(there.entries.len(), now_s);
             !there.spec.overload_parameters.is_empty() && !there.rule_costs.as_ref().is_some_and(holds)
@@ -99,7 +99,7 @@ impl Managers {
         let of_entries = || there.entries.iter().map(|entry| entry.cost).collect::<Vec<Cost>>();
         let (whole, degraded) = measured.unwrap_or_else(|_| (of_entries(), of_entries()));
         let mut costs = RuleCosts { whole, degraded, again_s: None };
-        let now_s = self.started.elapsed().as_secs();
+        let now_s = crossdock_device::elapsed(self.started).as_secs();
         costs.again_s = (!costs.saves() && refused.is_none()).then_some(now_s + AGAIN_S);
         there.rule_costs = Some(costs);
         if let Some(why) = refused {

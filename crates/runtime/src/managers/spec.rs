@@ -2,6 +2,7 @@
 
 use crate::managers::state_spec::StateSpec;
 use crossdock_control::load::Load;
+use crossdock_engine::QueryPart;
 use crossdock_transport::control::RowErrors;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -88,6 +89,10 @@ pub struct HandlerSpec {
     #[serde(skip)]
     #[cfg_attr(feature = "openapi", schema(ignore))]
     pub subscription_views: Option<BTreeMap<String, String>>,
+    /// Set for a part of a subscription's query with state, where the query was cut. It is part of no request, and not written down.
+    #[serde(skip)]
+    #[cfg_attr(feature = "openapi", schema(ignore))]
+    pub part: Option<QueryPart>,
 }
 
 /// The policy of a query for a record that it cannot compute.

@@ -5,11 +5,14 @@
 use crate::access::refusals::Refusals;
 use crate::graph::gauges::{ContextGauges, Histogram, NodeGauges};
 use crate::info::{ControlInfo, HandlerContextInfo, HandlerInfo, HistoryInfo};
+use crate::managers::cuts::CutCounts;
 use crate::managers::events::{Events, now_ms};
 use crate::managers::monitor::Monitor;
 use crate::managers::read::{read_context, read_handler};
 use crate::managers::spec::HandlerSpec;
 use crate::refusal::Stopped;
+use crossdock_format::Format;
+use crossdock_query::PlanOperator;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -26,6 +29,10 @@ pub(crate) struct View {
 pub(crate) struct ShownHandler {
     pub(crate) info: HandlerInfo,
     pub(crate) gauges: Arc<NodeGauges>,
+    /// The operators of its query, where that keeps state.
+    pub(crate) operators: Arc<[PlanOperator]>,
+    /// The formats that it reads.
+    pub(crate) inputs: Vec<(String, Format)>,
     /// As it was asked for; none for a subscription's own query.
     pub(crate) spec: Option<HandlerSpec>,
 }
@@ -68,6 +75,8 @@ pub(crate) struct Views {
     pub(crate) hides_values: bool,
     /// Time from the request for a change until it was made; the managers write it.
     pub(crate) change_time: Arc<Histogram>,
+    /// The counts of whole checkpoints; the managers write them.
+    pub(crate) cuts: Arc<CutCounts>,
     /// When the daemon started, in ms since 1970.
     started_at_ms: u64,
 }
@@ -167,6 +176,9 @@ impl Views {
             change_time: self.change_time.info(),
             events: self.events.counts(),
             access_refused: self.refusals.by_reason(),
+            cuts: self.cuts.made.get(),
+            cuts_put_off: self.cuts.put_off.get(),
+            cuts_failed: self.cuts.failed.get(),
         }
     }
 

@@ -33,7 +33,8 @@ impl Managers {
         match request {
             ControlRequest::Measured { request, measured } => self.take_measured(request, measured),
             request => {
-                let asked = Asked { request, since: Instant::now(), hindered: None, progress: Progress::default() };
+                let asked =
+                    Asked { request, since: crossdock_device::now(), hindered: None, progress: Progress::default() };
                 self.answer_with(asked, Outcomes::default());
             }
         }
@@ -53,11 +54,11 @@ impl Managers {
                 self.measure_for(Asked { request, since, hindered, progress }, outcomes, left);
             }
             Answered::Hindered { at, plan, request } => {
-                let hindered = hindered.unwrap_or_else(Instant::now);
+                let hindered = hindered.unwrap_or_else(crossdock_device::now);
                 use ControlRequest::{Change, Connect, DeclareKey, PlaceQuery};
                 let is_callers = matches!(request, Change { .. } | Connect(_) | DeclareKey(_) | PlaceQuery(_));
                 let is_lost = is_callers && self.watch.lost(at).is_some();
-                match !is_lost && hindered.elapsed() < self.watch.patience() {
+                match !is_lost && crossdock_device::elapsed(hindered) < self.watch.patience() {
                     // The facts of the streams are asked for again then.
                     true => {
                         let progress = Progress { known: None, ..progress };
@@ -177,7 +178,7 @@ impl Managers {
 
     /// Has a caller wait until contexts have completed a change, and reported on orders.
     pub(super) fn confirm_later(&mut self, change: Option<u64>, orders: BTreeSet<u64>, caller: Caller) {
-        let (since, refused) = (Instant::now(), 0);
+        let (since, refused) = (crossdock_device::now(), 0);
         self.unconfirmed.push(Unconfirmed { change, orders, refused, unknown: None, failed: None, since, caller });
     }
 
@@ -204,7 +205,7 @@ impl Managers {
         for waiting in std::mem::take(&mut self.unconfirmed) {
             match self.outcome(&waiting) {
                 None => self.unconfirmed.push(waiting),
-                Some(outcome) => self.answer_caller(waiting.caller, waiting.since.elapsed(), outcome),
+                Some(outcome) => self.answer_caller(waiting.caller, crossdock_device::elapsed(waiting.since), outcome),
             }
         }
     }
@@ -213,7 +214,7 @@ impl Managers {
     fn outcome(&mut self, waiting: &Unconfirmed) -> Option<Result<(), String>> {
         let Unconfirmed { change, orders, refused, unknown, failed, since, .. } = waiting;
         if let Some(at) = change.and_then(|change| self.overlay.change_awaits(change)) {
-            if since.elapsed() < self.watch.patience() && self.watch.lost(at).is_none() {
+            if crossdock_device::elapsed(*since) < self.watch.patience() && self.watch.lost(at).is_none() {
                 return None;
             }
             change.and_then(|change| self.following.get_mut(&change)).into_iter().for_each(|of| of.is_reported = true);
@@ -271,6 +272,12 @@ impl Managers {
         let waiting =
             self.measuring.requests.iter_mut().filter_map(|request| Some((request.number, request.left.take()?)));
         let mut failed = Vec::new();
+        #[cfg(test)]
+        if crossdock_device::simulated::is_active() {
+            let measured =
+                waiting.map(|(number, left)| ControlRequest::Measured { request: number, measured: left.run() });
+            return measured.for_each(|measured| drop(self.requests.send(measured)));
+        }
         for (number, left) in waiting.take(MAX_ABANDONED.saturating_sub(at_work)) {
             let requests = Arc::clone(&self.requests);
             // If no thread can be had, the measurements come back.

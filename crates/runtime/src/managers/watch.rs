@@ -72,7 +72,7 @@ impl Seen {
 
 /// Waits a moment for a context, from `since` on. `false`: what takes so long is to be gone on with later.
 pub(crate) fn wait_briefly(since: Instant) -> bool {
-    let waited = since.elapsed();
+    let waited = crossdock_device::elapsed(since);
     // Most answer at once, and a nap is long beside that.
     if waited < Duration::from_micros(5) {
         std::hint::spin_loop();
@@ -218,9 +218,10 @@ impl Watch {
     /// Waits for an answer of a context, until then at most and while the context is not lost. Nothing if it does not come.
     pub(crate) fn wait_for<T>(&mut self, at: ContextIndex, answer: &oneshot::Receiver<T>, until: Instant) -> Option<T> {
         loop {
-            let left = until.saturating_duration_since(Instant::now());
+            let left = until.saturating_duration_since(crossdock_device::now());
             // One that is lost has answered, or will not.
             let longest = if self.lost(at).is_some() { Duration::ZERO } else { left.min(LOOK) };
+            crossdock_device::before_wait();
             match answer.recv_timeout(longest) {
                 Ok(answer) => return Some(answer),
                 Err(oneshot::RecvTimeoutError::Disconnected) => return None,

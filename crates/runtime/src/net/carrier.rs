@@ -59,6 +59,16 @@ pub(crate) trait Carrier: std::fmt::Display {
     /// Takes the oldest droppable unit out of the queue: the subscription's number and the records in it.
     fn drop_oldest(&mut self, wire: &mut Wire<'_>) -> Option<(u32, u64)>;
 
+    /// Whether records of datagrams were dropped that [`Carrier::take_dropped`] has not given yet.
+    fn has_dropped(&self) -> bool {
+        false
+    }
+
+    /// Records of datagrams for which the path had no room: the subscription's number, and how many.
+    fn take_dropped(&mut self) -> Option<(u32, u64)> {
+        None
+    }
+
     /// The bound of the queue is `bytes` from now on: of what waits, enough stays where it can be dropped.
     fn bound_queue(&mut self, wire: &mut Wire<'_>, bytes: u64);
 

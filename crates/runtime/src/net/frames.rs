@@ -3,6 +3,7 @@
 use super::Net;
 use crate::counters::DropReason;
 use crate::io::{Handed, Received};
+use crate::net::circuits::Circuit;
 use crate::net::payload::{Arrived, Content, Payload};
 use crossdock_device::{Device, Frame};
 use crossdock_mailbox::{Batch, Buffer};
@@ -260,7 +261,7 @@ impl Net {
         let key = self.heard(&run.header, from)?;
         self.note_ecn(key, run.packets);
         let is_data = run.header.kind == PacketKind::Data;
-        if is_data && self.is_short_of_buffers() {
+        if is_data && self.lacks_buffers(key) {
             self.counters.drop(DropReason::NoBuffer, run.packets.into());
             return None;
         }
@@ -271,6 +272,8 @@ impl Net {
         // The packets that fill the hole must find buffers, and so must a record when its first piece is taken.
         let has_memory = match run.header.piece {
             Piece::First if is_data => !is_ahead && self.has_memory_for(&buffer[spans[run.first].range()]),
+            // It goes into the circuit's own buffers.
+            _ if is_data && self.circuits.of(key).is_some() => true,
             _ => !is_ahead || self.pool.has_free(MAX_SUPER_BYTES, 2 * self.needed_buffers),
         };
         if !has_memory {
@@ -281,7 +284,8 @@ impl Net {
             let spans = run.spans(spans).to_vec();
             let end = spans.last().map_or(0, |span| span.range().end);
             // One that came by another context is of its pool, whose buffers this one does not count: those must not run out.
-            let Some(buffer) = self.pool.own(buffer, end) else {
+            let pool = self.circuits.of(key).filter(|_| is_data).map_or(&mut self.pool, Circuit::pool_mut);
+            let Some(buffer) = pool.own(buffer, end) else {
                 self.counters.drop(DropReason::NoBuffer, run.packets.into());
                 return None;
             };
@@ -302,7 +306,7 @@ impl Net {
     /// The next packets that were kept ahead of a hole which is filled now, and how many of them were delivered before;
     /// nothing while there are no buffers for what comes of them: they are asked for again.
     pub(crate) fn next_kept(&mut self, key: usize) -> Option<(Arrived, usize)> {
-        if self.is_short_of_buffers() {
+        if self.lacks_buffers(key) {
             return None;
         }
         let (kept, skip) = self.peers.link_mut(key)?.session.receiver.next_kept()?;
@@ -342,7 +346,7 @@ impl Net {
                 Payload::Message { content: Content::Control(message, _), from: 0, .. } => {
                     link.control_taken(message.len());
                 }
-                Payload::Packed { .. } | Payload::Message { .. } => {}
+                Payload::Packed { .. } | Payload::Datagrams { .. } | Payload::Message { .. } => {}
             }
         }
         self.peers.touch(key);

@@ -6,6 +6,7 @@
 //! packets' memory; nothing here knows the context.
 
 pub(crate) mod carrier;
+pub(crate) mod circuits;
 pub(crate) mod frames;
 pub(crate) mod joining;
 mod memory;
@@ -14,6 +15,7 @@ pub(crate) mod packets;
 pub(crate) mod payload;
 pub(crate) mod peers;
 pub(crate) mod queues;
+pub(crate) mod routes;
 pub(crate) mod secure;
 mod sessions;
 pub(crate) mod sides;
@@ -30,9 +32,10 @@ use crate::counters::{Counters, DropReason};
 use crate::graph::bounds::needed_buffers;
 use crate::io::{HandOver, IoPlace, Received};
 use carrier::{Carrier, Wire};
+use circuits::Circuits;
 use crossdock_device::{Device, DeviceCounters, Frame, Poller};
 use crossdock_mailbox::host::{ClientKey, HostInterface};
-use crossdock_mailbox::{BufferMut, ClassStats, Pool};
+use crossdock_mailbox::{ClassStats, Pool};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::secure::PublicKey;
 use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, TrafficClass};
@@ -79,10 +82,14 @@ pub(crate) struct Net {
     counters: Counters,
     pace: Pace,
     limits: SessionLimits,
+    /// The reserved paths of sessions.
+    circuits: Circuits,
     /// (deadline in ns, peer's key): one entry a session, at `armed_ns`; it may come up too early, never too late.
     timers: BTreeSet<(u64, usize)>,
     /// Attached peers that are served each turn until they have caught up.
     lagging: Vec<usize>,
+    /// Whether what publishers send waits.
+    holds_intake: bool,
     /// When peers with full queues are looked for next, in ns.
     holding_due_ns: u64,
     /// Whether there may be any whose queue is full without that having been noted.
@@ -118,6 +125,8 @@ struct Scratch {
     packets: Packets,
     /// Packets whose parts have all come.
     whole: VecDeque<Received>,
+    /// Frames of clients whose routes end here, with the routes back to them.
+    arrived: VecDeque<(routes::ReturnRoute, Received)>,
     dirty: Vec<usize>,
     /// Units that an ack released, until they are taken apart.
     released: Vec<Payload>,
@@ -140,8 +149,10 @@ impl Net {
             counters: Counters::default(),
             pace: Pace::new(clock, config.spin_us),
             limits: SessionLimits::new(config, held_bytes),
+            circuits: Circuits::new(config.max_circuit_bytes),
             timers: BTreeSet::new(),
             lagging: Vec::new(),
+            holds_intake: false,
             holding_due_ns: 0,
             has_full: false,
             queue_bytes: config.queue_bytes,
@@ -212,12 +223,6 @@ impl Net {
         self.pool.memory_bytes()
     }
 
-    /// A buffer of the pool.
-    #[inline]
-    pub(crate) fn alloc(&mut self, bytes: usize) -> Option<BufferMut> {
-        self.pool.alloc(bytes)
-    }
-
     /// The pool, for a task that runs.
     #[inline]
     pub(crate) fn pool_mut(&mut self) -> &mut Pool {
@@ -227,7 +232,8 @@ impl Net {
     /// Whether so few buffers are free that data is better sent again later.
     #[inline]
     pub(crate) fn is_short_of_buffers(&mut self) -> bool {
-        !self.pool.has_free(MAX_SUPER_BYTES, self.needed_buffers)
+        let needed = self.needed_buffers + self.circuits.spare(self.large_buffers);
+        !self.pool.has_free(MAX_SUPER_BYTES, needed)
     }
 }
 
@@ -310,7 +316,9 @@ impl Net {
     /// Takes a peer out of the table; nothing is sent to it any more but by [`Net::end`].
     pub(crate) fn remove(&mut self, key: usize) -> Option<Peer> {
         self.disarm(key);
-        self.grown_bytes -= self.peers.link_mut(key).map_or(0, |link| link.session.grown_bytes());
+        let within_circuit = self.circuits.close(key);
+        let grown_bytes = self.peers.link_mut(key).map_or(0, |link| link.session.grown_bytes());
+        self.grown_bytes -= grown_bytes.saturating_sub(within_circuit);
         let peer = self.peers.remove(key)?;
         self.forget_joining(&peer.joining);
         Some(peer)

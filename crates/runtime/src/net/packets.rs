@@ -49,6 +49,10 @@ pub(crate) struct Link {
     pub(crate) bytes_in: u64,
     /// Bytes of control messages that it has not acknowledged.
     control_bytes: u64,
+    /// Whether records go to it as datagrams.
+    pub(crate) uses_datagrams: bool,
+    /// Records of datagrams that were dropped before they left, by the subscription that they were for.
+    dropped: VecDeque<(u32, u64)>,
 }
 
 impl Link {
@@ -66,6 +70,8 @@ impl Link {
             parts: Parts::default(),
             bytes_in: 0,
             control_bytes: 0,
+            uses_datagrams: false,
+            dropped: VecDeque::new(),
         }
     }
 
@@ -129,6 +135,15 @@ impl Carrier for Link {
         self.session.sender.drop_oldest().map(|dropped| dropped.records().unwrap_or((0, 0)))
     }
 
+    #[inline]
+    fn has_dropped(&self) -> bool {
+        !self.dropped.is_empty()
+    }
+
+    fn take_dropped(&mut self) -> Option<(u32, u64)> {
+        self.dropped.pop_front()
+    }
+
     fn bound_queue(&mut self, _: &mut Wire<'_>, _: u64) {
         // All that was not transmitted can be dropped.
     }
@@ -143,13 +158,17 @@ impl Carrier for Link {
     }
 
     fn whole(&self, batch: &Batch) -> Whole {
+        if self.uses_datagrams {
+            return Whole::Records;
+        }
         let are_packets = (1..=self.session.packet_bytes()).contains(&batch.stride);
         let fits = batch.payload_bytes() >= WHOLE_BYTES && are_packets;
         if fits || is_long(batch) { Whole::Shared } else { Whole::Records }
     }
 
     fn send_long(&mut self, wire: &mut Wire<'_>, record: &[u8], format: u64, to: Recipient) -> Result<(), DropReason> {
-        if record.len() > wire.pool.largest_bytes() {
+        // No datagram is longer than a packet.
+        if self.uses_datagrams || record.len() > wire.pool.largest_bytes() {
             return Err(DropReason::TooLong);
         }
         let mut buffer = wire.pool.alloc(record.len()).ok_or(DropReason::NoBuffer)?;
@@ -177,6 +196,10 @@ impl Carrier for Link {
             Some(small) => packet.copied_to(small),
             None => packet,
         };
+        if self.uses_datagrams {
+            let dropped = &mut self.dropped;
+            return Payload::enqueue_datagrams(packet, format, to, &mut self.session, |lost| dropped.push_back(lost));
+        }
         Payload::enqueue_packed(packet, format, to, &mut self.session);
     }
 

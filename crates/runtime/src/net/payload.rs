@@ -21,6 +21,8 @@ use std::sync::Arc;
 pub(crate) enum Payload {
     /// Records that were copied together.
     Packed { packet: SuperPacket<BufferMut>, format: u64, to: Recipient },
+    /// The same, each packet sent once.
+    Datagrams { packet: SuperPacket<BufferMut>, format: u64, to: Recipient },
     /// A batch that passes whole, as the bytes that it came in; others may share it.
     Whole { batch: Arc<Batch>, to: Recipient },
     /// Packets of a message, from packet `from` on.
@@ -113,6 +115,23 @@ impl Payload {
         Payload::Packed { packet, format, to }.enqueue_data(lengths, to, session);
     }
 
+    /// Puts records into the session's queue of datagrams; of those that it drops for it, `lost` gets the subscription and how many.
+    pub(crate) fn enqueue_datagrams(
+        packet: SuperPacket<BufferMut>,
+        format: u64,
+        to: Recipient,
+        session: &mut Session<Payload, Arrived>,
+        mut lost: impl FnMut((u32, u64)),
+    ) {
+        let (packets, bytes) = (packet.packets().len() as u32, packet.len() as u64);
+        let payload = Payload::Datagrams { packet, format, to };
+        session.sender.enqueue_datagrams(payload, packets, bytes, |payload, unsent| {
+            let Payload::Datagrams { packet, to, .. } = payload else { return };
+            let packets = packet.packets().get(unsent.start as usize..unsent.end as usize).unwrap_or_default();
+            lost((to.subscription, packets.iter().map(|packed| u64::from(packed.records)).sum()));
+        });
+    }
+
     /// Puts a batch that passes whole into the session's queue: as it is, or in pieces.
     pub(crate) fn enqueue_whole(batch: Arc<Batch>, to: Recipient, session: &mut Session<Payload, Arrived>) {
         if is_long(&batch) {
@@ -133,7 +152,9 @@ impl Payload {
     /// Records in it, and the subscription they are for.
     pub(crate) fn records(&self) -> Option<(u32, u64)> {
         match self {
-            Payload::Packed { packet, to, .. } => Some((to.subscription, packet.records())),
+            Payload::Packed { packet, to, .. } | Payload::Datagrams { packet, to, .. } => {
+                Some((to.subscription, packet.records()))
+            }
             Payload::Whole { batch, to, .. } => Some((to.subscription, batch.len() as u64)),
             Payload::Message { content: Content::Record { to, .. }, .. } => Some((to.subscription, 1)),
             Payload::Message { .. } => None,
@@ -149,9 +170,11 @@ impl Payload {
         first_seq: u64,
         range: Range<u32>,
     ) -> io::Result<Sent> {
+        let kind = if matches!(self, Payload::Datagrams { .. }) { PacketKind::Datagram } else { PacketKind::Data };
         match self {
-            Payload::Packed { packet, format, to: Recipient { subscription, .. } } => {
-                let template = Header { stream: *subscription, format: *format, ..Header::new(PacketKind::Data, to) };
+            Payload::Packed { packet, format, to: Recipient { subscription, .. } }
+            | Payload::Datagrams { packet, format, to: Recipient { subscription, .. } } => {
+                let template = Header { stream: *subscription, format: *format, ..Header::new(kind, to) };
                 packet.write_headers(range.clone(), &template, first_seq);
                 device.send(addr, &[IoSlice::new(packet.bytes(range))], packet.stride())
             }

@@ -106,6 +106,11 @@ impl Peer {
         }
     }
 
+    /// Whether a request of its is with the planner or the catalog.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
     /// Its publications.
     pub(crate) fn publishing(&self) -> &[Publishing] {
         &self.publishing

@@ -64,10 +64,16 @@ impl Net {
         }
     }
 
-    /// The room for a subscription of a peer, whose policy may be to block, and whose next record has `bytes` bytes, or 0 if that is
-    /// not known.
+    /// The room for a subscription of a peer to a stream, whose policy may be to block, and whose next record has `bytes` bytes, or 0
+    /// if that is not known.
     #[inline]
-    pub(crate) fn room(&mut self, key: usize, blocks: bool, bytes: usize, host: &HostInterface) -> Option<Room> {
+    pub(crate) fn room(
+        &mut self,
+        (key, stream): (usize, usize),
+        blocks: bool,
+        bytes: usize,
+        host: &HostInterface,
+    ) -> Option<Room> {
         let peer = self.peers.present(key)?;
         let carrier = peer.carrier();
         let packets = match blocks {
@@ -88,13 +94,21 @@ impl Net {
             return Some(Room::NoBuffers);
         }
         // One more is that of the packet that is open.
-        let spare = ack_buffers(self.large_buffers);
+        let for_circuits = if self.has_circuit(stream) { 0 } else { self.circuits.spare(self.large_buffers) };
+        let spare = ack_buffers(self.large_buffers) + for_circuits;
         let mut has_free = |packets: usize| self.pool.has_free(MAX_SUPER_BYTES, spare + packets + 1);
         Some(match () {
             () if has_free(packets) => Room::Packets(packets),
             () if has_free(0) => Room::Packets(1),
             () => Room::NoBuffers,
         })
+    }
+
+    /// Records go to a peer as datagrams from now on, if they go in packets.
+    pub(crate) fn use_datagrams(&mut self, key: usize) {
+        if let Some(link) = self.peers.link_mut(key) {
+            link.uses_datagrams = true;
+        }
     }
 
     /// The sink of one format's records of a longest length for a subscription of a peer.
@@ -166,7 +180,7 @@ impl Net {
     pub(crate) fn check_backlog(&mut self, key: usize, host: &HostInterface) -> bool {
         let Some(peer) = self.peers.present(key) else { return false };
         let carrier = peer.carrier();
-        let is_over = peer.full || carrier.backlog_bytes(host) > self.queue_bytes;
+        let is_over = peer.full || carrier.has_dropped() || carrier.backlog_bytes(host) > self.queue_bytes;
         if carrier.is_behind() {
             self.note_lagging(key);
         }
@@ -186,6 +200,10 @@ impl Net {
         let (peers, mut wire) = self.split(host);
         // An attached client may have gone with a packet of its that was taken.
         let Some(peer) = peers.get_mut(key) else { return QueueChange::Unchanged };
+        while let Some((number, records)) = peer.carrier_mut().take_dropped() {
+            wire.counters.records_unsent += records;
+            lost(&peer.subscriptions, number, records);
+        }
         while peer.carrier().backlog_bytes(wire.host) > bound {
             // Nothing of the rest may be dropped.
             let Some((number, records)) = peer.carrier_mut().drop_oldest(&mut wire) else { break };

@@ -2,25 +2,26 @@
 //! sent to a client that has keys is sealed, and to an address that is not trusted nothing else is sent.
 
 use super::Net;
+use super::routes::{Routes, is_route};
 use crate::config::{Network, SecurityConfig};
 use crate::counters::DropReason;
 use crate::io::{IoPlace, Received};
-use crossdock_device::{Device, DeviceCounters, Frame, SealedSender, Sent};
+use crossdock_device::{Device, DeviceCounters, Frame, SealedSender, Sent, random};
 use crossdock_mailbox::Pool;
 use crossdock_transport::mtu::probe;
 use crossdock_transport::parts::Splitter;
+use crossdock_transport::secure::envelope::Envelope;
 use crossdock_transport::secure::{
     Arrival, AuthorizedKeys, KEY_BYTES, KeyLimits, OVERHEAD_BYTES, Opened, PublicKey, Rejection, Reply, Responder,
     ResponderConfig, is_envelope,
 };
-use rustix::rand::{GetRandomFlags, getrandom};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// Clients beside those that have sessions: they make a handshake, or have just lost their session.
-const MORE_CLIENTS: usize = 256;
+pub(crate) const MORE_CLIENTS: usize = 256;
 
 /// The settings of secure sessions, which the I/O contexts have in common.
 #[derive(Clone)]
@@ -65,27 +66,21 @@ impl Security {
     }
 }
 
-/// Random bytes that nobody can foresee.
-fn random<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
-    let mut bytes = [0; BYTES];
-    // So few come at once, or not at all.
-    let filled = getrandom(&mut bytes[..], GetRandomFlags::empty())?;
-    if filled == BYTES { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
-}
-
 /// The device of a context, whose packets go out in envelopes where they have to.
 pub(crate) struct SecureDevice {
-    device: Box<dyn Device>,
+    pub(super) device: Box<dyn Device>,
     trusted: Vec<Network>,
-    keys: Option<Box<Keys>>,
-    now_ns: u64,
+    pub(super) keys: Option<Box<Keys>>,
+    /// The node's part in source routes, if it has one.
+    pub(super) routes: Option<Box<Routes>>,
+    pub(super) now_ns: u64,
     /// The longest packet that goes whole, in bytes.
     most_bytes: usize,
     splitter: Splitter,
 }
 
-struct Keys {
-    responder: Responder,
+pub(super) struct Keys {
+    pub(super) responder: Responder,
     sender: SealedSender,
 }
 
@@ -95,7 +90,12 @@ impl SecureDevice {
             .responder(place)
             .map(|responder| Box::new(Keys { responder, sender: SealedSender::new(OVERHEAD_BYTES) }));
         let (trusted, splitter) = (security.config.trusted.clone(), Splitter::default());
-        SecureDevice { device, trusted, keys, now_ns: 0, most_bytes: usize::MAX, splitter }
+        SecureDevice { device, trusted, keys, routes: None, now_ns: 0, most_bytes: usize::MAX, splitter }
+    }
+
+    /// Takes part in source routes.
+    pub(crate) fn with_routes(self, routes: Option<Routes>) -> SecureDevice {
+        SecureDevice { routes: routes.map(Box::new), ..self }
     }
 
     /// The time for all that follows.
@@ -130,7 +130,12 @@ impl SecureDevice {
     }
 
     fn send_whole(&mut self, to: SocketAddr, slices: &[IoSlice<'_>], stride: usize) -> io::Result<Sent> {
-        let SecureDevice { device, keys, now_ns, .. } = self;
+        let SecureDevice { device, keys, routes, now_ns, .. } = self;
+        if is_route(to)
+            && let (Some(keys), Some(routes)) = (keys.as_deref_mut(), routes)
+        {
+            return routes.send_answer((&mut **device, &mut keys.responder, *now_ns), to, slices, stride);
+        }
         if let Some(Keys { responder, sender }) = keys.as_deref_mut()
             && responder.client_at(to).is_some()
         {
@@ -147,17 +152,34 @@ impl SecureDevice {
     /// Whether envelopes wait that the device had no room for.
     #[inline]
     pub(super) fn is_waiting(&self) -> bool {
-        self.keys.as_ref().is_some_and(|keys| keys.sender.is_waiting())
+        let routes = || self.routes.as_ref().is_some_and(|routes| routes.is_waiting());
+        self.keys.as_ref().is_some_and(|keys| keys.sender.is_waiting()) || routes()
     }
 
     /// Sends the envelopes that the device had no room for; whether it is still full.
     pub(super) fn flush(&mut self) -> bool {
-        let SecureDevice { device, keys, .. } = self;
+        let SecureDevice { device, keys, routes, .. } = self;
         keys.as_mut().is_some_and(|keys| keys.sender.flush(&mut **device) == Sent::Full)
+            || routes.as_mut().is_some_and(|routes| routes.flush(&mut **device) == Sent::Full)
+    }
+
+    /// Routed packets to a neighbour.
+    pub(super) fn send_to_neighbour(&mut self, neighbour: usize, packets: &[u8], stride: usize) -> io::Result<Sent> {
+        let routes = self.routes.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        routes.send_to(neighbour, (&mut *self.device, self.now_ns), &[IoSlice::new(packets)], stride)
+    }
+
+    /// Routed packets to a client, in the envelopes of its keys with this node.
+    pub(super) fn send_to_client(&mut self, client: SocketAddr, packets: &[u8], stride: usize) -> io::Result<Sent> {
+        let keys = self.keys.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let (Keys { responder, sender }, now_ns) = (&mut **keys, self.now_ns);
+        sender.send(&mut *self.device, client, (&[IoSlice::new(packets)], stride), |part, stride, out| {
+            responder.seal(client, part, stride, out, now_ns).map(|sealed| sealed.bytes)
+        })
     }
 
     fn is_trusted(&self, addr: SocketAddr) -> bool {
-        self.trusted.iter().any(|network| network.contains(addr.ip()))
+        self.trusted.iter().any(|network| network.contains(addr.ip())) && !is_route(addr)
     }
 
     /// The key of the client at an address.
@@ -194,11 +216,17 @@ impl Device for SecureDevice {
     }
 
     fn packet_bytes(&self, to: SocketAddr) -> usize {
+        if let Some(routes) = self.routes.as_ref().filter(|_| is_route(to)) {
+            return routes.first_packet_bytes(to, |addr| self.device.packet_bytes(addr));
+        }
         let bytes = self.device.packet_bytes(to);
         if self.client_at(to).is_some() { bytes.saturating_sub(OVERHEAD_BYTES) & !7 } else { bytes }
     }
 
     fn most_packet_bytes(&self, to: SocketAddr) -> usize {
+        if let Some(routes) = self.routes.as_ref().filter(|_| is_route(to)) {
+            return routes.packet_bytes(to, |addr| self.device.most_packet_bytes(addr));
+        }
         let bytes = self.device.most_packet_bytes(to);
         if self.client_at(to).is_some() { bytes.saturating_sub(OVERHEAD_BYTES) & !7 } else { bytes }
     }
@@ -252,16 +280,36 @@ impl Net {
         }
         // Nobody else has it yet.
         let Ok(mut bytes) = buffer.try_mut() else { return none };
+        if self.hears_neighbour(&mut bytes[..len], stride, from) {
+            return none;
+        }
         let opened = self.open_in_place(&mut bytes[..len], stride, from);
         let Opened { len, stride, client, is_confirmed, reply } = opened;
         if let Some(reply) = reply {
             self.reply(from, &reply);
         }
         self.client = client;
+        if client.is_some()
+            && is_route(from)
+            && let (Some(routes), Some(keys)) = (&mut self.device.routes, &self.device.keys)
+        {
+            routes.keep_route(from, &keys.responder);
+        }
         let other = is_confirmed.then(|| self.peers.at(from)).flatten();
         let ends = other.filter(|key| self.peers.get(*key).is_some_and(|peer| peer.client() != client));
         let frame = (len > 0).then(|| Received { buffer: bytes.freeze(), len, stride: stride.min(len), from, ecn });
         Unsealed { frame, ends }
+    }
+
+    /// Takes a frame with an answer to a handshake that this node has begun with a neighbour; whether it is one.
+    fn hears_neighbour(&mut self, frame: &mut [u8], stride: usize, from: SocketAddr) -> bool {
+        let SecureDevice { device, routes, now_ns, .. } = &mut self.device;
+        let Some(routes) = routes else { return false };
+        let is_answer = matches!(
+            Envelope::read(&frame[..frame.len().min(stride.max(1))]),
+            Some(Envelope::Cookie { .. } | Envelope::Response { .. } | Envelope::Refusal { .. })
+        );
+        is_answer && routes.hear((frame, stride, from), &mut **device, *now_ns)
     }
 
     fn open_in_place(&mut self, frame: &mut [u8], stride: usize, from: SocketAddr) -> Opened {
@@ -284,8 +332,13 @@ impl Net {
 
     fn reply(&mut self, to: SocketAddr, reply: &Reply) {
         let bytes = reply.bytes();
-        // Not in an envelope: whoever gets it may have no keys.
-        match self.device.device.send(to, &[IoSlice::new(bytes)], bytes.len()) {
+        let SecureDevice { device, routes, now_ns, .. } = &mut self.device;
+        // Not in an envelope of its own keys: whoever gets it may have none.
+        let sent = match routes {
+            Some(routes) if is_route(to) => routes.send_reply(&mut **device, to, bytes, *now_ns),
+            _ => device.send(to, &[IoSlice::new(bytes)], bytes.len()),
+        };
+        match sent {
             Ok(Sent::Done) => self.counters.packets_out += 1,
             _ => self.counters.drop(DropReason::SendRefused, 1),
         }
@@ -303,9 +356,16 @@ impl Net {
         }
     }
 
+    /// Clients that have keys, or are about to.
+    #[cfg(test)]
+    pub(crate) fn clients_with_keys(&self) -> usize {
+        self.device.keys.as_ref().map_or(0, |keys| keys.responder.clients())
+    }
+
     /// Replaces the list of clients that may connect; the sessions of those that are on it no more.
     pub(crate) fn authorize(&mut self, authorized: Arc<AuthorizedKeys>) -> Vec<usize> {
         let Some(keys) = &mut self.device.keys else { return Vec::new() };
+        self.device.routes.iter_mut().for_each(|routes| routes.forget_rights());
         let gone = keys.responder.authorize(authorized);
         gone.into_iter().filter_map(|addr| self.peers.at(addr)).collect()
     }

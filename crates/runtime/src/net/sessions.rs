@@ -1,6 +1,7 @@
 //! Sessions over packets: handshake, output, timers.
 
 use super::Net;
+use super::routes::is_route;
 use crate::config::ContextConfig;
 use crate::counters::DropReason;
 use crate::net::peers::Peer;
@@ -86,7 +87,7 @@ impl Net {
     /// The origin of the packet in work.
     pub(crate) fn origin(&self, from: SocketAddr) -> Principal {
         match self.client {
-            Some(client) if self.limits.by_key => Principal::Key(client),
+            Some(client) if self.limits.by_key || is_route(from) => Principal::Key(client),
             _ => Principal::of_address(from),
         }
     }
@@ -211,8 +212,12 @@ impl Net {
             let sent = self.device.send_probe(addr, &header, bytes);
             self.counters.packets_out += u64::from(matches!(sent, Ok(Sent::Done)));
         }
-        let spare_bytes = self.limits.growth_bytes.saturating_sub(self.grown_bytes);
-        self.grown_bytes += link.session.grow_window(now_ns, spare_bytes);
+        if let Some(circuit) = self.circuits.of(key) {
+            circuit.grow_window(&mut link.session, now_ns);
+        } else {
+            let spare_bytes = self.limits.growth_bytes.saturating_sub(self.grown_bytes);
+            self.grown_bytes += link.session.grow_window(now_ns, spare_bytes);
+        }
         while let Some(short) = link.session.poll_short(now_ns) {
             let bytes = short.bytes();
             match self.device.send(addr, &[IoSlice::new(bytes)], bytes.len()) {

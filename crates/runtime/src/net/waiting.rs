@@ -29,10 +29,20 @@ impl Net {
         Some(PeerRef { key, serial: peer.serial })
     }
 
-    /// Whether a request of a peer's is with the planner or the catalog.
+    /// Whether a request of a peer's is with the planner or the catalog, or it publishes and no records are taken in.
     #[inline]
     pub(crate) fn is_paused(&self, key: usize) -> bool {
-        self.peers.get(key).is_some_and(|peer| peer.is_paused)
+        self.peers.get(key).is_some_and(|peer| peer.is_paused || (self.holds_intake && !peer.publishing().is_empty()))
+    }
+
+    /// From now on what publishers send waits, or no longer.
+    pub(crate) fn hold_intake(&mut self, is_held: bool) {
+        self.holds_intake = is_held;
+    }
+
+    /// A peer, for what is done later.
+    pub(crate) fn reference(&self, key: usize) -> Option<PeerRef> {
+        self.peers.get(key).map(|peer| PeerRef { key, serial: peer.serial })
     }
 
     /// A peer's packets wait no longer; whether it is there.
@@ -76,7 +86,7 @@ impl Net {
 
     /// The next packets that wait of a session which is not paused.
     pub(crate) fn next_deferred_packets(&mut self, key: usize) -> Option<Deferred> {
-        if self.peers.get(key)?.is_paused {
+        if self.is_paused(key) {
             return None;
         }
         self.peers.link_mut(key)?.deferred.pop_front()
@@ -117,7 +127,7 @@ impl Net {
 
     /// The next packet that waits of an attached client which is not paused.
     pub(crate) fn next_deferred(&mut self, key: usize) -> Option<Message> {
-        if self.peers.get(key)?.is_paused {
+        if self.is_paused(key) {
             return None;
         }
         self.peers.attached_mut(key)?.deferred.pop_front()

@@ -18,10 +18,11 @@ use crossdock_device::Doorbell;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 mod committing;
 mod orders;
+mod quiet;
 mod view;
 
 use committing::{Committing, PATIENT_POLLS};
@@ -314,7 +315,7 @@ impl Overlay {
 
     /// Nodes that end with changes which have taken longer no longer work on all of their input.
     pub(crate) fn force_after(&mut self, longest: Duration) {
-        let is_late = |change: &&mut Committing| change.since.elapsed() >= longest;
+        let is_late = |change: &&mut Committing| crossdock_device::elapsed(change.since) >= longest;
         self.unfinished.iter_mut().filter(is_late).for_each(|change| change.polls = change.polls.max(PATIENT_POLLS));
     }
 
@@ -371,7 +372,7 @@ impl Overlay {
         self.take_over(after, queues);
         let unsent = numbers.iter().map(|at| (*at, Order::Commit(change))).collect();
         let (awaited, changed, polls) = (Vec::new(), Changed::default(), 0);
-        let (since, is_forced) = (Instant::now(), false);
+        let (since, is_forced) = (crossdock_device::now(), false);
         let changed = self.complete(
             Committing { change, streams, nodes, awaited, moves, unsent, changed, polls, since, is_forced },
             wait,

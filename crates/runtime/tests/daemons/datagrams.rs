@@ -118,3 +118,45 @@ fn datagrams_of_a_stream_that_is_held_back_are_dropped_and_the_publisher_does_no
     assert!(info.records_in < published);
     assert!(subscription.backlog_bytes <= 4 * subscription.queue_bytes, "{subscription:?}");
 }
+
+#[test]
+fn a_subscriber_of_datagrams_gets_each_record_once_by_either_way() {
+    for transport in [Transport::Udp, Transport::Shm] {
+        let (context, addr) = start();
+        let builder = Publisher::builder(&addr).transport(Transport::Udp).stream("A").format(&format());
+        let mut publisher = builder.connect().unwrap();
+        let builder = Subscriber::builder(&addr).transport(transport).sql("SELECT * FROM A");
+        let mut subscriber = builder.class(DeliveryClass::Datagram).connect().unwrap();
+        // One at a time: none is lost over loopback then.
+        for number in 0..100 {
+            publisher.publish(&record(number, &[b'x'; 20_000])).unwrap();
+            publisher.flush().unwrap();
+            assert_eq!(numbers(&mut subscriber), [number]);
+        }
+        assert_eq!(subscriber.unread_datagrams(), 0);
+        publisher.finish().unwrap();
+        let [subscription] = &context.subscriptions().unwrap()[..] else { panic!("one subscription") };
+        assert_eq!((subscription.published, subscription.dropped), (100, 0), "{subscription:?}");
+    }
+}
+
+#[test]
+fn a_subscriber_of_datagrams_holds_nobody_back_and_its_losses_are_counted() {
+    // Its policy is to block, it takes nothing, and acknowledges nothing.
+    let (context, addr) = start_with(|config| config.queue_bytes = 64 << 10);
+    let builder = Publisher::builder(&addr).transport(Transport::Udp).stream("A").format(&format());
+    let mut publisher = builder.connect().unwrap();
+    let mut raw = Raw::connect(&addr);
+    raw.greet().unwrap();
+    assert!(matches!(raw.ask(Request::UseDatagrams { id: 1 }), Reply::Done { id: 1 }));
+    assert!(matches!(raw.ask(subscribe(2, "SELECT * FROM A")), Reply::Subscribed { .. }));
+    for number in 0..2000 {
+        publisher.publish(&record(number, &[b'x'; 8000])).unwrap();
+    }
+    // Longer than a datagram.
+    publisher.publish(&record(2000, &[b'x'; 100_000])).unwrap();
+    publisher.finish().unwrap();
+    let [subscription] = &context.subscriptions().unwrap()[..] else { panic!("one subscription") };
+    assert_eq!(subscription.published, 2001, "{subscription:?}");
+    assert!(subscription.dropped > 1000, "{subscription:?}");
+}

@@ -36,6 +36,8 @@ impl Request {
             | Request::GetMessages { .. }
             | Request::ReportMalformed { .. }
             | Request::ReportMissed { .. }
+            | Request::OpenCircuit { .. }
+            | Request::UseDatagrams { .. }
             | Request::CountSubscriptions { .. }
             | Request::CreateTask { .. }
             | Request::FindNode { .. } => Follows::Nothing,
@@ -71,7 +73,7 @@ impl Notice {
             Notice::MailboxClosed { number, .. }
             | Notice::MessagesDropped { number, .. }
             | Notice::MayPut { number, .. } => Follows::Origin(Origin::Mailbox((*number).into())),
-            Notice::ConverterWanted { .. } => Follows::Nothing,
+            Notice::ConverterWanted { .. } | Notice::Durable { .. } => Follows::Nothing,
         }
     }
 }

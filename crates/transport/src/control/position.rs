@@ -13,6 +13,10 @@ pub struct Position {
     pub epoch: u64,
     /// Records that publishers brought since the count began, over all of them.
     pub passed: u64,
+    /// The number of the stream's next record, where each record has the same number at each daemon that begins with a checkpoint; absent
+    /// from a daemon that is not durable, and where the subscription does not get every record of the stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u64>,
     /// Records for which the query's condition did not hold, since the subscription began; absent if it has no condition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<u64>,

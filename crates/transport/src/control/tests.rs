@@ -15,8 +15,15 @@ fn messages_come_back_and_unknown_keys_are_ignored() {
     let announce = |publication| announce_with(publication, Vec::new());
     let publication = Publication { publisher: PublisherId(u128::MAX / 3), first: 4 };
     let publisher = PublisherPosition { publisher: PublisherId(7), began: 3, position: u64::MAX, ended: true };
-    let position = Position { epoch: u64::MAX, passed: 9, left_out: Some(4), publishers: vec![publisher], unlisted: 1 };
-    let messages: [ControlMessage; 14] = [
+    let position = Position {
+        epoch: u64::MAX,
+        passed: 9,
+        number: Some(7),
+        left_out: Some(4),
+        publishers: vec![publisher],
+        unlisted: 1,
+    };
+    let messages: [ControlMessage; 16] = [
         Notice::Position { subscription: 3, position: position.clone() }.into(),
         Reply::Subscribed {
             id: 1,
@@ -27,13 +34,22 @@ fn messages_come_back_and_unknown_keys_are_ignored() {
         }
         .into(),
         Request::CountSubscriptions { id: 4, stream: 1 }.into(),
+        Request::OpenCircuit { id: 4, bytes: 1 << 20 }.into(),
+        Request::UseDatagrams { id: 4 }.into(),
         Reply::Subscriptions { id: 4, subscriptions: 9 }.into(),
         Request::ReportMissed { subscription: 3, records: 17 }.into(),
         announce(None).into(),
         announce(Some(publication)).into(),
         announce_with(None, vec!["flight".into(), "day".into()]).into(),
-        Reply::Announced { id: 1, most_record_bytes: 9, taken: Some(1 << 40), subscriptions: Some(2) }.into(),
-        Reply::Announced { id: 1, most_record_bytes: 9, taken: None, subscriptions: None }.into(),
+        Reply::Announced {
+            id: 1,
+            most_record_bytes: 9,
+            taken: Some(1 << 40),
+            subscriptions: Some(2),
+            durable: Some(7),
+        }
+        .into(),
+        Reply::Announced { id: 1, most_record_bytes: 9, taken: None, subscriptions: None, durable: None }.into(),
         Request::ReportMalformed { subscription: 3 }.into(),
         Request::Terminate.into(),
         Reply::Refused { id: 1, refusal: Refusal { code: RefusalCode::Limit, message: "full".into() } }.into(),

@@ -48,6 +48,8 @@ pub struct Initiator {
     private: PrivateKey,
     daemon: PublicKey,
     uses_mailboxes: bool,
+    /// Whether the daemon seals nothing with these keys, so that its silence says nothing.
+    is_one_way: bool,
     limits: KeyLimits,
     dialling: Option<Box<Dialling>>,
     up: Option<Box<Up>>,
@@ -67,6 +69,7 @@ impl Initiator {
             private,
             daemon,
             uses_mailboxes,
+            is_one_way: false,
             limits: KeyLimits::default(),
             dialling: None,
             up: None,
@@ -81,6 +84,12 @@ impl Initiator {
     #[must_use]
     pub fn with_limits(self, limits: KeyLimits) -> Initiator {
         Initiator { limits, ..self }
+    }
+
+    /// The same for packets that are not answered with these keys: only a refusal shows then that the daemon has lost them.
+    #[must_use]
+    pub fn one_way(self) -> Initiator {
+        Initiator { is_one_way: true, ..self }
     }
 
     /// Whether packets can be sealed.
@@ -157,6 +166,7 @@ impl Initiator {
     #[must_use]
     pub fn should_begin(&self, now_ns: u64) -> bool {
         let is_silent = self.unheard_ns.is_some_and(|since_ns| now_ns >= since_ns.saturating_add(SILENCE_NS));
+        let is_silent = is_silent && !self.is_one_way;
         let is_lost = self.refused == Some(Code::UnknownIndex);
         match &self.dialling {
             Some(dialling) => dialling.cookie.is_some(),

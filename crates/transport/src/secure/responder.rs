@@ -205,7 +205,7 @@ impl Responder {
     }
 
     /// The place of the endpoint that an envelope is for, by the index in it; `home` if it is the initial of a client that uses
-    /// mailboxes. `None`: this one.
+    /// mailboxes, or the answer to an initial of this daemon's own. `None`: this one.
     #[inline]
     #[must_use]
     pub fn place_of(&self, packet: &[u8], home: usize) -> Option<usize> {
@@ -213,7 +213,8 @@ impl Responder {
         let place = match Envelope::read(packet)? {
             Envelope::Data(DataHead { index, .. }) => (index >> SLOT_BITS & ((1 << bits) - 1)) as usize,
             Envelope::Initial(initial) if initial.uses_mailboxes => home,
-            _ => own,
+            Envelope::Initial(_) => own,
+            Envelope::Cookie { .. } | Envelope::Response { .. } | Envelope::Refusal { .. } => home,
         };
         Some(place).filter(|place| *place != own)
     }
@@ -228,6 +229,19 @@ impl Responder {
     #[must_use]
     pub fn client_at(&self, addr: SocketAddr) -> Option<PublicKey> {
         self.by_addr.get(&addr).and_then(|slot| self.slots[*slot].as_ref()).map(|client| client.key)
+    }
+
+    /// This side's index for the keys of the client at an address.
+    #[must_use]
+    pub fn index_at(&self, addr: SocketAddr) -> Option<u32> {
+        self.by_addr.get(&addr).and_then(|slot| self.slots[*slot].as_ref()).map(|client| client.index)
+    }
+
+    /// The address and the key of the client whose keys have this index.
+    #[must_use]
+    pub fn client_of(&self, index: u32) -> Option<(SocketAddr, PublicKey)> {
+        let client = self.find(index).and_then(|slot| self.slots[slot].as_ref())?;
+        client.is_confirmed.then_some((client.addr, client.key))
     }
 
     /// Replaces the list of clients that may connect. Those that are on it no more lose their keys; their addresses come back.

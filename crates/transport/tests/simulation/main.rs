@@ -13,6 +13,7 @@ mod efficiency;
 mod hostility;
 mod life;
 mod mtu;
+mod routes;
 mod trace;
 
 mod host;

@@ -217,7 +217,7 @@ fn a_histogram_s_ranges_add_up_to_its_count() {
 }
 
 /// The metrics of the fields: names that dashboards have.
-const IO: [(&str, &str); 35] = [
+const IO: [(&str, &str); 36] = [
     ("sessions", "crossdock_sessions"),
     ("max_sessions", "crossdock_sessions_bound"),
     ("turns", "crossdock_io_turns_total"),
@@ -227,6 +227,7 @@ const IO: [(&str, &str); 35] = [
     ("packets_in", "crossdock_io_packets_in_total"),
     ("packets_out", "crossdock_io_packets_out_total"),
     ("packets_resent", "crossdock_io_packets_resent_total"),
+    ("packets_routed", "crossdock_io_packets_routed_total"),
     ("datagrams_in", "crossdock_io_datagrams_in_total"),
     ("datagrams_missing", "crossdock_io_datagrams_missing"),
     ("network_bytes_in", "crossdock_io_network_in_bytes_total"),
@@ -254,11 +255,14 @@ const IO: [(&str, &str); 35] = [
     ("client_quota_used_bytes", "crossdock_client_quota_used_bytes"),
     ("client_quota_bytes", "crossdock_client_quota_used_bound_bytes"),
 ];
-const CONTROL: [(&str, &str); 4] = [
+const CONTROL: [(&str, &str); 7] = [
     ("started_at_ms", "process_start_time_seconds"),
     ("change_time", "crossdock_change_request_to_effect_seconds_count"),
     ("events", "crossdock_events_total"),
     ("access_refused", "crossdock_access_refused_total"),
+    ("cuts", "crossdock_cuts_total"),
+    ("cuts_put_off", "crossdock_cuts_put_off_total"),
+    ("cuts_failed", "crossdock_cuts_failed_total"),
 ];
 const CONTEXT: [(&str, &str); 24] = [
     ("handlers", "crossdock_context_handlers"),

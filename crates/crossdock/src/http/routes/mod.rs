@@ -1,6 +1,7 @@
 //! Every route of the API, and the OpenAPI document, which is made of the same list.
 
 mod access;
+mod analyze;
 mod formats;
 mod lists;
 mod mailboxes;
@@ -79,6 +80,8 @@ fn described() -> OpenApiRouter<ContextHandle> {
         .routes(routes!(lists::tables))
         .routes(routes!(lists::subscriptions))
         .routes(routes!(lists::set_query))
+        .routes(routes!(analyze::subscription))
+        .routes(routes!(analyze::handler))
         .routes(routes!(lists::contexts))
         .routes(routes!(lists::sessions))
         .routes(routes!(lists::clients))

@@ -20,7 +20,6 @@ use crate::managers::request::ChangeRequest;
 use crate::managers::rule;
 use crate::managers::spec::HandlerSpec;
 use crate::platform::start::Seat;
-use crate::refusal::Stopped;
 use crossdock_control::admission::{ContextChoice, Need};
 use crossdock_control::load::{Capacity, Context as ControlContext, Contexts, ContextsError, Cost, Flow, Load};
 use crossdock_control::plan::scope::Scope;
@@ -157,7 +156,7 @@ impl Managers {
         let mut unrestored = std::mem::take(&mut self.unrestored);
         unrestored.retain(|lost| self.named(&lost.name).next().is_none());
         self.unrestored = unrestored;
-        let took = since.elapsed();
+        let took = crossdock_device::elapsed(since);
         self.views.change_time.note(took.as_nanos() as u64, 1);
         let took_us = took.as_micros() as u64;
         let round_trips = self.progress.round_trips;
@@ -289,37 +288,12 @@ impl Managers {
     /// There is no room, and not all handlers were looked at.
     fn prepare_in(&mut self, change: &ChangeRequest, discard_state: bool, is_whole: bool) -> Result<Prepared, NoRoom> {
         let mut prepared = Prepared::default();
-        match self.want(change) {
-            Ok(wanted) => prepared.wanted = wanted,
-            Err(why) => {
-                prepared.refuse(why);
-                return Ok(prepared);
-            }
-        }
-        let nodes = self.nodes(&mut prepared, discard_state);
-        let (scope, order) = self.concerned(&nodes, is_whole, &mut prepared);
-        let Ok(mut streams) = self.published(&order) else {
-            prepared.refuse(Stopped::default().to_string());
+        let Some(planning) = self.plan_in(change, (discard_state, is_whole), &mut prepared) else {
             return Ok(prepared);
         };
-        let current = self.current(&streams, &scope);
-        let mut planned = BTreeMap::new();
-        for (spec, reads) in order {
-            self.lost_at_place(&spec).into_iter().for_each(|why| prepared.refuse(why));
-            match self.planned(&spec, reads, &mut streams, discard_state) {
-                Ok(handler) => drop(planned.insert(spec.name, handler)),
-                Err(why) => prepared.refuse(format!("handler `{}`: {why}", spec.asked_name())),
-            }
-        }
-        prepared.handlers_planned = planned.len() as u32;
-        // Handlers are taken for steps once nothing is missing any more.
-        if !prepared.report.refusals.is_empty() || self.compiler.costs.is_missing() {
-            return Ok(prepared);
-        }
-        self.reserve_paths_of(&mut planned, &scope);
-        let wanted = planned.iter().map(|(name, handler)| (name.clone(), handler.wanted.clone())).collect();
-        match control::plan(&current, &wanted) {
-            Ok(plan) => self.take_plan(plan, planned, &mut prepared),
+        match planning.plan {
+            // Handlers are taken for steps once nothing is missing any more.
+            Ok(plan) => self.take_plan(plan, planning.handlers, &mut prepared),
             Err(refusals) => {
                 let has_no_room = |refusal: &Refusal| matches!(refusal, Refusal::NoPlace { room: None, .. });
                 if !is_whole && refusals.iter().any(has_no_room) {
@@ -652,6 +626,7 @@ fn is_same(there: &Deployed, spec: &HandlerSpec, inputs: &[&KnownStream]) -> boo
             spec.output_stream.clone(),
             spec.on_row_error,
             spec.subscription_views.clone(),
+            spec.part.clone(),
         )
     };
     let known = |stream: &&KnownStream| {
@@ -776,8 +751,10 @@ fn instance_of(entry: &Entry, reads: &[(String, u32)], handler: Option<Box<dyn H
     Instance { stream, format, handler, output: entry.output.as_ref().map_or(0, |format| format.id().0) }
 }
 
+mod estimate;
 mod scope;
 mod steps;
 mod wanted;
 
+pub(super) use estimate::Estimate;
 use wanted::WantedSpecs;

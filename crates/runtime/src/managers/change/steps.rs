@@ -24,7 +24,6 @@ use crossdock_engine::HandlerProgram;
 use crossdock_format::Format;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// A handler that is restarted after faults is stopped after `MAX_FAULTS` faults within `FAULTS_WITHIN_S` seconds.
 const FAULTS_WITHIN_S: u64 = 60;
@@ -173,7 +172,7 @@ impl Managers {
         // Whatever comes of it, they are waited for once.
         let awaited_formats = std::mem::take(awaited_formats);
         let round_trips = &mut progress.round_trips;
-        (overlay, Briefly { watch, since: Instant::now(), awaited_formats, round_trips })
+        (overlay, Briefly { watch, since: crossdock_device::now(), awaited_formats, round_trips })
     }
 
     /// Changes the graph as a whole, or begins to.
@@ -708,7 +707,7 @@ impl Managers {
     }
 
     fn restart_failed_handler(&mut self, name: &str, faults: u64) {
-        let now_s = self.started.elapsed().as_secs();
+        let now_s = crossdock_device::elapsed(self.started).as_secs();
         let Some(there) = self.there(name) else { return };
         there.faults_seen = faults;
         there.fault_times_s.retain(|at| now_s < at + FAULTS_WITHIN_S);

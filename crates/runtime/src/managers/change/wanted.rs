@@ -78,6 +78,12 @@ impl Managers {
                 self.asked(handler)?;
                 one(handler, None)
             }
+            ChangeRequest::Parts(specs) => {
+                if let Some(spec) = specs.iter().find(|spec| self.named(&spec.name).next().is_some()) {
+                    return Err(format!("handler `{}` exists already", spec.name));
+                }
+                specs.iter().map(|spec| (spec.name.clone(), Some(spec.clone()))).collect()
+            }
             ChangeRequest::All(specs) => {
                 let mut wanted: WantedSpecs = self.names().into_iter().map(|name| (name.to_owned(), None)).collect();
                 wanted.extend(specs.iter().map(|spec| (spec.name.clone(), Some(spec.clone()))));

@@ -1,8 +1,9 @@
 //! This test binary again, as another process that attaches: to be killed, stopped, or of another user.
 
-use super::session::{Session, await_that, get, patience, put};
+use super::session::{Session, await_that, get, patience, payloads, put};
 use crossdock_mailbox::client::Attachment;
 use crossdock_runtime::ContextHandle;
+use crossdock_transport::Request;
 use crossdock_transport::control::{Implementation, Overflow};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -93,6 +94,8 @@ fn acts_its_role() {
         "holder" => hold(&mut session),
         "reader" => read(&mut session),
         "neighbour" => cross(&mut session),
+        "sender" => send(&mut session),
+        "circuit" => reserve(&mut session),
         other => panic!("{other}"),
     }
 }
@@ -133,6 +136,27 @@ fn read(session: &mut Session) {
     session.subscribe(1, "SELECT * FROM N", Some(Overflow::DropOldest));
     session.subscribe(2, "SELECT number FROM N", Some(Overflow::DropOldest));
     let _reader = session.open_reader("work");
+    last();
+}
+
+/// Sends nine of ten records out of a mailbox to a stream, and holds the last one.
+fn send(session: &mut Session) {
+    session.announce(7, "N");
+    session.create("of the child", Implementation::Rings);
+    let (mut writer, mut reader) = (session.open_writer("of the child"), session.open_reader("of the child"));
+    for (record, _) in payloads(0, 10, 0) {
+        put(&mut writer, &record).unwrap();
+    }
+    let mut messages: Vec<_> = (0..10).map(|_| reader.begin_get(patience()).unwrap()).collect();
+    let held = messages.pop();
+    messages.into_iter().for_each(|message| reader.send(message, 7).unwrap());
+    last();
+    drop(held);
+}
+
+/// Has a circuit of all that there is for circuits.
+fn reserve(session: &mut Session) {
+    session.must(|id| Request::OpenCircuit { id, bytes: 1 << 20 });
     last();
 }
 

@@ -6,8 +6,8 @@ use crossdock_mailbox::attach::{AttachAddr, AttachError};
 use crossdock_mailbox::client::{Attachment, MailboxError};
 use crossdock_runtime::tasks::procedure;
 use crossdock_runtime::{Allowed, ContextHandle};
-use crossdock_transport::HEADER_BYTES;
-use crossdock_transport::control::Implementation;
+use crossdock_transport::control::{Implementation, RefusalCode};
+use crossdock_transport::{HEADER_BYTES, Request};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with};
 
 /// Whether no buffer of a domain is in use but those that the clients which are there were granted.
@@ -51,6 +51,41 @@ fn a_killed_client_leaves_everything_behind_it_to_the_others() {
         await_that("every buffer", || is_all_free(&context));
     }
     assert_eq!(context.context().unwrap().detached, [("gone".to_owned(), 3)]);
+}
+
+#[test]
+fn records_that_a_killed_client_has_sent_out_of_a_mailbox_are_published_and_no_others() {
+    let (context, _) = start(|_| {});
+    for _ in 0..3 {
+        let mut subscriber = Session::attach(&context);
+        let mut publisher = Session::attach(&context);
+        publisher.announce(1, "N");
+        let format = subscriber.subscribe(1, "SELECT * FROM N", None);
+        let child = Child::start("sender", &context, None);
+        child.kill();
+        await_that("the child's end", || context.clients().unwrap().len() == 2);
+        publisher.finish(1);
+        let (found, dropped) = subscriber.collect(1, &format);
+        assert_eq!((found, dropped), ((0..9).collect(), 0));
+        publisher.attachment.call(procedure::ECHO, 0, patience()).unwrap();
+        await_that("every buffer", || is_all_free(&context));
+        drop((publisher, subscriber));
+        await_that("the others' ends", || context.clients().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_killed_client_leaves_its_circuit_to_the_next() {
+    let (context, _) = start(|config| config.max_circuit_bytes = 1 << 20);
+    let child = Child::start("circuit", &context, None);
+    let mut next = Session::attach(&context);
+    let (code, message) = next.refused(|id| Request::OpenCircuit { id, bytes: 1 << 20 });
+    assert!(code == RefusalCode::Limit && message.contains("0 of 1048576 are left"), "{message}");
+    child.kill();
+    await_that("the child's end", || context.clients().unwrap().len() == 1);
+    next.must(|id| Request::OpenCircuit { id, bytes: 1 << 20 });
+    let (code, _) = next.refused(|id| Request::OpenCircuit { id, bytes: 1 });
+    assert_eq!(code, RefusalCode::State);
 }
 
 #[test]

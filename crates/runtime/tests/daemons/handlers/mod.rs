@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 mod budgets;
 mod changes;
+mod changing;
 mod checkpoints;
+mod cuts;
 mod faults;
 mod queries;
 mod replicas;
