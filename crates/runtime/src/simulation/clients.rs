@@ -49,7 +49,7 @@ pub(super) struct PublisherApp {
     burst: usize,
     interval_ns: u64,
     next_ns: u64,
-    /// Whether it makes no new records for now.
+    /// Whether it makes no new records until it is let go on.
     pub(super) rests: bool,
 }
 

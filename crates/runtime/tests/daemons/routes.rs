@@ -1,7 +1,7 @@
 //! Source routes over three daemons: sessions with the third, answers by the reversed route, and whatever is refused on the way.
 
-use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
-use crossdock_nectarine::{Error, Event, NodeRoute, Pinger, PrivateKey, PublicKey, Publisher, Subscriber};
+use crate::secure::{format, publish, receive};
+use crossdock_nectarine::{Error, NodeRoute, Pinger, PrivateKey, PublicKey, Publisher, Subscriber};
 use crossdock_runtime::access::{Identity, Rule, Rules};
 use crossdock_runtime::{ContextConfig, ContextHandle, NodeAddress, PassedSockets, SecurityConfig};
 use crossdock_transport::route::{
@@ -107,38 +107,6 @@ impl Line {
 fn route(nodes: &[&str]) -> NodeRoute {
     let last = nodes.last().and_then(|last| NODES.iter().position(|node| node == last));
     NodeRoute::new(nodes.iter().copied(), daemons_key(last.unwrap_or(0))).unwrap()
-}
-
-fn format() -> Format {
-    Format::natural([FieldSpec::new("n", FieldType::U64), FieldSpec::new("text", FieldType::String)]).unwrap()
-}
-
-fn publish(publisher: &mut Publisher, numbers: std::ops::Range<u64>, text: &str) {
-    let mut row = RecordBuilder::new(&format());
-    for number in numbers {
-        row.set(0, Value::Uint(number)).unwrap();
-        row.set(1, Value::Text(text.as_bytes())).unwrap();
-        publisher.publish(row.finish().unwrap()).unwrap();
-    }
-    publisher.flush().unwrap();
-}
-
-/// The next `count` numbers.
-fn receive(subscriber: &mut Subscriber, count: usize) -> Vec<u64> {
-    let mut numbers = Vec::new();
-    while numbers.len() < count {
-        match subscriber.next_event(Some(PATIENCE)).unwrap() {
-            Some(Event::Records(records)) => {
-                numbers.extend(records.iter().map(|record| match record.get(0) {
-                    Value::Uint(number) => number,
-                    other => panic!("{other:?}"),
-                }));
-            }
-            Some(_) => {}
-            None => panic!("{} records of {count} within 20 s", numbers.len()),
-        }
-    }
-    numbers
 }
 
 fn rule(identity: &str, change: impl FnOnce(&mut Rule)) -> Rule {

@@ -42,7 +42,7 @@ fn start_with(key: u8, nodes: Vec<NodeAddress>) -> (ContextHandle, String) {
     (context, addr)
 }
 
-fn format() -> Format {
+pub(super) fn format() -> Format {
     Format::natural([FieldSpec::new("n", FieldType::U64), FieldSpec::new("text", FieldType::String)]).unwrap()
 }
 
@@ -56,7 +56,7 @@ fn subscriber(addr: &str, sql: &str) -> Subscriber {
     builder.sql(sql).connect().unwrap()
 }
 
-fn publish(publisher: &mut Publisher, numbers: std::ops::Range<u64>, text: &str) {
+pub(super) fn publish(publisher: &mut Publisher, numbers: std::ops::Range<u64>, text: &str) {
     let mut row = RecordBuilder::new(&format());
     for number in numbers {
         row.set(0, Value::Uint(number)).unwrap();
@@ -67,7 +67,7 @@ fn publish(publisher: &mut Publisher, numbers: std::ops::Range<u64>, text: &str)
 }
 
 /// The next `count` numbers.
-fn receive(subscriber: &mut Subscriber, count: usize) -> Vec<u64> {
+pub(super) fn receive(subscriber: &mut Subscriber, count: usize) -> Vec<u64> {
     let mut numbers = Vec::new();
     while numbers.len() < count {
         match subscriber.next_event(Some(PATIENCE)).unwrap() {
