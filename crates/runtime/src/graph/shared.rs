@@ -19,12 +19,16 @@ impl Node {
         self.gauges.state_bytes.set(bytes as u64);
     }
 
-    /// The place of the instance that has the state which they share, if they share one. The only one has it.
+    /// The place of the instance that has the state which they share, if they share one. The only one has it. Before any has run it is the
+    /// first that shares it: that of a checkpoint was given to this one.
     pub(super) fn state_holder(&self) -> Option<usize> {
-        self.holder.or((self.instances.len() == 1).then_some(0))
+        match self.instances.len() {
+            1 => Some(0),
+            _ => self.holder.or_else(|| self.instances.iter().position(Instance::shares_state)),
+        }
     }
 
-    /// Where its instances share their state, and none has run yet, one of them has it from now on: all began alike.
+    /// Where its instances share their state, and none has run yet, one of them has it from now on.
     pub(super) fn choose_holder(&mut self) {
         if self.holder.is_none() {
             self.holder = self.instances.iter().position(Instance::shares_state);
@@ -43,12 +47,13 @@ impl Node {
     /// Takes out the handler of an instance, with the state.
     #[inline]
     pub(super) fn take_instance(&mut self, at: usize) -> Option<Box<dyn Handler>> {
+        let needs_state = self.instances.len() > 1 && self.holder != Some(at) && self.instances.get(at)?.shares_state();
+        if needs_state {
+            // Before the handler is taken out: it may be the one.
+            self.choose_holder();
+        }
         let mut handler = self.instances.get_mut(at)?.handler.take()?;
-        if self.instances.len() > 1
-            && self.holder != Some(at)
-            && handler.shares_state()
-            && !self.bring_state(at, &mut *handler)
-        {
+        if needs_state && self.holder != Some(at) && !self.bring_state(at, &mut *handler) {
             self.fail();
             return None;
         }
@@ -82,7 +87,7 @@ impl Node {
     pub(super) fn put_instance(&mut self, new: Instance) -> Option<Instance> {
         let holder = self.state_holder();
         let Some(at) = self.instances.iter().position(|known| known.is_like(&new)) else {
-            self.holder = holder;
+            self.holder = holder.filter(|at| self.instances.get(*at).is_some_and(Instance::shares_state));
             self.instances.push(new);
             return None;
         };

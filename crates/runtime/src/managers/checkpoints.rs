@@ -199,8 +199,12 @@ impl Checkpoints {
 
     /// An order was not carried out.
     pub(super) fn note_undone(&mut self, order: u64) {
-        let all = self.0.iter_mut().flat_map(|store| store.handlers.values_mut());
-        all.filter(|of| of.order == Some(order)).for_each(|of| of.order = None);
+        let Some(store) = &mut self.0 else { return };
+        let Some((name, of)) = store.handlers.iter_mut().find(|(_, of)| of.order == Some(order)) else { return };
+        (of.order, of.seen) = (None, None);
+        if let Some(cuts) = &mut store.cuts {
+            cuts.refuse(format!("its context has not copied the state of handler `{name}`"));
+        }
     }
 
     /// The facts of a handler's checkpoints that are shown.

@@ -1,6 +1,7 @@
 //! Handlers that several streams share a state in, and that run because of the time.
 
 use super::*;
+use crate::graph::save::{SaveState, Saved};
 use crossdock_engine::ParameterValues;
 use std::panic::resume_unwind;
 use std::sync::Mutex;
@@ -81,6 +82,12 @@ impl Handler for Shared {
         Ok(())
     }
 
+    fn save(&self, out: &mut Vec<u8>) -> bool {
+        let records = self.state.iter().flat_map(|state| &state.records);
+        records.for_each(|record| out.extend_from_slice(&record.to_le_bytes()));
+        true
+    }
+
     fn shares_state(&self) -> bool {
         true
     }
@@ -133,14 +140,34 @@ fn shared_with(
     contexts: usize,
     policy: SchedulingPolicy,
 ) -> (World, Overlay, Arc<gauges::NodeGauges>, Arc<Mutex<Seen>>) {
+    let seen = Arc::default();
+    let (world, overlay, gauges) = shared_of(contexts, policy, next(&seen));
+    (world, overlay, gauges, seen)
+}
+
+/// The same with other instances.
+fn shared_of(
+    contexts: usize,
+    policy: SchedulingPolicy,
+    instances: Vec<Instance>,
+) -> (World, Overlay, Arc<gauges::NodeGauges>) {
     let (mut world, mut overlay) = World::new(contexts, 1, 4);
     world.graphs.iter_mut().for_each(|(graph, _)| graph.set_epoch(EPOCH_NS));
-    let seen = Arc::default();
-    let instances = vec![Shared::instance(0, FORMAT, &seen), Shared::instance(1, FORMAT, &seen)];
     let node = added(NodeId(0), instances, (&[0, 1], 9), policy);
     let gauges = Arc::clone(&node.gauges);
     change(&mut world, &mut overlay, add(node, contexts as u8 - 1).into());
-    (world, overlay, gauges, seen)
+    (world, overlay, gauges)
+}
+
+/// One whose first instance begins with the state of a checkpoint.
+fn restored() -> (World, Overlay, Arc<Mutex<Seen>>) {
+    let seen = Arc::default();
+    let mut first = Shared::new(FORMAT * 100, &seen);
+    first.state = Some(Box::new(State { records: vec![42], due_ns: None }));
+    let mut instances = next(&seen);
+    instances[0].handler = Some(first);
+    let (world, overlay, _) = shared_of(1, SchedulingPolicy::default(), instances);
+    (world, overlay, seen)
 }
 
 /// A change while nothing comes.
@@ -221,6 +248,35 @@ fn the_state_follows_the_instance_that_runs_whichever_stream_brings_the_record()
             .lost_states,
         1
     );
+}
+
+#[test]
+fn a_state_of_a_checkpoint_is_that_of_whichever_instance_runs_first() {
+    for stream in [0, 1] {
+        let (mut world, _overlay, seen) = restored();
+        come(&mut world, stream, FORMAT, 1);
+        let mark = u64::from(stream) * 1000 + FORMAT * 100;
+        assert_eq!(seen.lock().unwrap().states, [vec![42, mark + 1]], "stream {stream}");
+    }
+}
+
+#[test]
+fn a_state_of_a_checkpoint_goes_to_the_next_version_and_to_the_next_checkpoint_before_any_record() {
+    let (mut world, mut overlay, seen) = restored();
+    let order = || SaveState { most_bytes: 100, ..SaveState::default() };
+    for is_swapped in [false, true] {
+        if is_swapped {
+            assert_eq!(change(&mut world, &mut overlay, vec![swap(next(&seen), true, None)]).lost_states, 0);
+        }
+        overlay.save_state(NodeId(0), order()).unwrap();
+        world.settle();
+        drop(overlay.done());
+        let saved: Vec<SaveState> = overlay.take_saved().into_iter().map(|(_, order)| order).collect();
+        let [SaveState { bytes, saved, .. }] = &saved[..] else { panic!("{saved:?}") };
+        assert_eq!((&bytes[..], *saved), (&42_u64.to_le_bytes()[..], Saved::Whole { records_in: 0 }), "{is_swapped}");
+    }
+    come(&mut world, 1, FORMAT, 1);
+    assert_eq!(seen.lock().unwrap().states, [vec![42, 1701]]);
 }
 
 #[test]

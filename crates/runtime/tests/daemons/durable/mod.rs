@@ -346,7 +346,6 @@ fn is_whole_after(kills: impl FnOnce(&Path, &str, &Scene, Daemon) -> Daemon) {
 }
 
 #[test]
-#[ignore = "one run in three stalls after a restart: the records of a publisher are not taken in; see docs/handlers.md, Durable"]
 fn killed_between_any_two_steps_of_a_checkpoint_nothing_is_missing_and_nothing_is_twice() {
     is_whole_after(|directory, address, scene, mut first| {
         first.kill();
