@@ -57,12 +57,13 @@ fn rule_text(rule: &AccessRuleInfo) -> String {
 }
 
 fn check(arguments: &AccessCheck) -> Outcome {
-    let AccessCheck { identity, sql, publish, mailbox, answer } = arguments;
+    let AccessCheck { identity, sql, publish, mailbox, route, answer } = arguments;
     let question = http::AccessCheck {
         identity: identity.clone(),
         sql: sql.clone(),
         publish: publish.clone(),
         mailbox: mailbox.clone(),
+        route: route.clone(),
     };
     let info: AccessCheckInfo = Client::new(&answer.control)?.post("/v1/access/check", &question)?;
     match answer.json {

@@ -1,6 +1,5 @@
 //! `crossdock explain analyze`: the steps of a running query with their counts, as a tree.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crossdock_nectarine::{Error, Overflow, Subscriber};
@@ -14,7 +13,7 @@ use crate::http::client::Client;
 use crate::quantity::{bytes, count};
 use crate::signals::Interrupt;
 use crate::table::plain;
-use crate::{handlers, http, out};
+use crate::{handlers, out};
 
 /// How long a query runs, and how long one that runs is looked at, unless the command says it.
 const RUN: Duration = Duration::from_secs(5);
@@ -61,14 +60,13 @@ fn of_running(arguments: &Analyze, client: &Client, path: &str, interrupt: &Inte
 
 /// A query, which this command subscribes to for a while.
 fn of_query(arguments: &Analyze, client: &Client, sql: &str, interrupt: &Interrupt) -> Outcome<AnalyzeInfo> {
-    let before: BTreeSet<u64> = with_query(client, sql)?.into_iter().collect();
     let mut subscriber = subscriber(arguments, sql)?;
     let interrupter = subscriber.interrupter();
     interrupt.on_raise(move || interrupter.interrupt());
     interrupt.arm();
     let deadline = Instant::now() + arguments.duration.unwrap_or(RUN);
-    let own = with_query(client, sql)?.into_iter().find(|id| !before.contains(id));
-    let path = of_subscription(own.ok_or_else(|| Failure::failed("the daemon does not list the subscription"))?);
+    let path = subscriber.number().map(of_subscription);
+    let path = path.ok_or_else(|| Failure::failed("the daemon does not say the number of the subscription"))?;
     let first: AnalyzeInfo = client.get(&path)?;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -83,12 +81,6 @@ fn of_query(arguments: &Analyze, client: &Client, sql: &str, interrupt: &Interru
     // The counts until a signal came are shown too.
     let last: AnalyzeInfo = client.get(&path)?;
     Ok(last.since(&first))
-}
-
-/// The numbers of the subscriptions with this query.
-fn with_query(client: &Client, sql: &str) -> Outcome<Vec<u64>> {
-    let http::Subscriptions { subscriptions } = client.get("/v1/subscriptions")?;
-    Ok(subscriptions.into_iter().filter(|subscription| subscription.sql == sql).map(|known| known.id).collect())
 }
 
 /// The subscriber of this command.

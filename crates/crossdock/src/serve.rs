@@ -21,6 +21,7 @@ use crate::http::indented;
 use crate::http::server::{Server, TcpSide};
 use crate::http::socket::{self, SocketFile};
 use crate::http::tls::TlsFiles;
+use crate::http::token::TokenFiles;
 use crate::quantity::bytes;
 use crate::signals::Interrupt;
 use crate::systemd::{self, Passed};
@@ -64,7 +65,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let directory = arguments.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let streams = read_schemas(&config.stream, directory)?;
     let tables: Vec<TableSpec> = config.table.iter().map(|table| table.spec(directory)).collect::<Outcome<_>>()?;
-    let tokens = config.tokens(directory)?;
+    let tokens = Arc::new(config.tokens(directory)?);
     start_log(config.log.level);
     if let Err(few) = raise_limit(&config, directory) {
         tracing::warn!("{few}");
@@ -89,7 +90,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let refused = declare(&context, &streams, &config)?;
     let fits = context.check_access_rules().map_err(|stopped| Failure::failed(stopped.to_string()))?;
     fits.map_err(|why| Failure::usage(format!("[[access]] of the configuration: {why}")))?;
-    let server = Server::start(context.clone(), unix, tcp, tokens)?;
+    let server = Server::start(context.clone(), unix, tcp, Arc::clone(&tokens))?;
     // Whatever reads a record is there before the first one is acknowledged.
     context.open().map_err(|error| Failure::failed(error.to_string()))?;
     let (attach, udp) = (context.attach_addr(), context.udp_info());
@@ -116,7 +117,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     );
 
     systemd::ready(context.local_addr());
-    let end = wait(&context, &interrupt, keys, tls.as_deref());
+    let end = wait(&context, &interrupt, keys, (tls.as_deref(), &tokens));
     systemd::stopping();
     drop(server);
     let stopped = context.stop();
@@ -371,7 +372,7 @@ fn wait(
     context: &ContextHandle,
     interrupt: &Interrupt,
     mut keys: Option<AuthorizedFile<'_>>,
-    tls: Option<&TlsFiles>,
+    (tls, tokens): (Option<&TlsFiles>, &TokenFiles),
 ) -> End {
     let heartbeat = systemd::heartbeat(HEARTBEAT);
     let mut answers = true;
@@ -394,6 +395,7 @@ fn wait(
         if let Some(tls) = tls {
             tls.look();
         }
+        tokens.look();
     }
 }
 

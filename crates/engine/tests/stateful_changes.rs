@@ -7,12 +7,12 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crossdock_engine::{Handler, StatefulHandler};
+use crossdock_engine::{Handler, StatefulHandler, Tables};
 use crossdock_format::Format;
 use crossdock_mailbox::Selection;
 use crossdock_query::{Query, parse_query};
 use proptest::prelude::*;
-use stateful_support::sql::{SqlRun, planned, records};
+use stateful_support::sql::{SqlRun, planned, records, table};
 
 const AUCTION: (&str, &str) = ("a", "id i64\nseller string\nts timestamp\nexpires timestamp\n");
 const BID: (&str, &str) = ("b", "auction i64\nprice i64 null\nts timestamp\n");
@@ -143,6 +143,105 @@ fn a_row_that_leaves_a_frame_is_one_less() {
     assert_eq!(run.rows[..3], ["a|1|enter", "b|2|enter", "c|3|enter"]);
     assert_eq!(run.rows[3..5], ["b|3|update", "c|4|update"]);
     assert_eq!(run.rows[5..], ["b|3|leave", "c|2|update"]);
+}
+
+/// Groups that change, and a stream and a table to join them with.
+const CHANGING: &str = "SELECT k, count(*) AS n, max(ts) AS t FROM s GROUP BY k";
+const JOINED: [(&str, &str); 2] = [("s", "k string\nts timestamp\n"), ("r", "k string\nts timestamp\nv i64\n")];
+
+#[test]
+fn steps_that_do_not_correct_take_each_row_of_a_group_as_one_of_its_own() {
+    let tables = Tables::new(vec![table(
+        "names",
+        "k string\nname string\n",
+        &["k"],
+        &records("k string\nname string\n", &["a|one"]),
+    )]);
+    for (sql, wanted) in [
+        ("SELECT k, n - lag(n, 1, 0) OVER (PARTITION BY k) AS d FROM (CHANGING) q", &["a|1", "a|1", "b|1", "a|1"][..]),
+        (
+            "SELECT k, n, row_number() OVER (PARTITION BY k) AS i FROM (CHANGING) q",
+            &["a|1|1", "a|2|2", "b|1|1", "a|3|3"],
+        ),
+        ("SELECT q.n, c.name FROM (CHANGING) q JOIN names c ON q.k = c.k", &["1|one", "2|one", "3|one"]),
+        (
+            "SELECT q.n, r.v FROM (CHANGING) q JOIN r ON q.k = r.k AND r.ts BETWEEN q.t - INTERVAL '1 second' AND q.t \
+             LATENESS INTERVAL '1 minute'",
+            &["1|7", "2|7", "3|7"],
+        ),
+        (
+            "SELECT q.n, r.v FROM (CHANGING) q ASOF JOIN r ON q.k = r.k AND q.t >= r.ts LATENESS INTERVAL '1 minute'",
+            &["1|7", "2|7", "3|7"],
+        ),
+    ] {
+        let sql = sql.replace("CHANGING", CHANGING);
+        let reads = if sql.contains(" r ON ") { &JOINED[..] } else { &JOINED[..1] };
+        let mut run = SqlRun::with_tables(&sql, reads, &tables);
+        if reads.len() > 1 {
+            run.feed("r", &["a|10|7"]);
+        }
+        run.feed("s", &["a|11", "a|12", "b|12", "a|13"]);
+        reads.iter().rev().for_each(|(stream, _)| run.end(stream));
+        assert_eq!(run.rows, wanted, "{sql}");
+    }
+}
+
+#[test]
+fn counts_of_each_change_of_a_group_are_refused() {
+    let within = "JOIN r ON q.k = r.k AND r.ts BETWEEN q.t - INTERVAL '1 second' AND q.t";
+    let asof = "ASOF JOIN r ON q.k = r.k AND q.t >= r.ts";
+    let late = "LATENESS INTERVAL '1 minute'";
+    let (window, groups) = ("a window of groups that change", "joined one by one");
+    for (sql, words) in [
+        (format!("SELECT count(*) FROM ({CHANGING}) q GROUP BY TUMBLE(t, INTERVAL '1 hour') {late}"), window),
+        (format!("SELECT k, sum(n) FROM ({CHANGING}) q GROUP BY k, SESSION(t, INTERVAL '1 hour') {late}"), window),
+        (
+            format!(
+                "SELECT count(*) FROM (SELECT k, t FROM ({CHANGING}) q UNION ALL SELECT k, ts FROM r) u GROUP BY HOP(t, \
+                 INTERVAL '1 hour', INTERVAL '2 hours') {late}"
+            ),
+            window,
+        ),
+        (format!("SELECT q.k, count(*) FROM ({CHANGING}) q {within} GROUP BY q.k {late}"), groups),
+        (format!("SELECT q.k, sum(q.n) FROM ({CHANGING}) q {asof} GROUP BY q.k {late}"), groups),
+        (
+            format!(
+                "SELECT count(*) FROM (SELECT r.ts FROM ({CHANGING}) q {asof} {late}) x GROUP BY TUMBLE(ts, INTERVAL '1 hour') {late}"
+            ),
+            window,
+        ),
+        (
+            format!("SELECT k, sum(n) OVER (PARTITION BY k ROWS UNBOUNDED PRECEDING) AS s FROM ({CHANGING}) q"),
+            "sum with OVER",
+        ),
+        (
+            format!(
+                "SELECT k, max(n) OVER (ROWS 3 PRECEDING) AS m, lag(n) OVER (PARTITION BY k) AS l FROM ({CHANGING}) q"
+            ),
+            "max with OVER",
+        ),
+        (
+            format!(
+                "SELECT avg(n) OVER (ROWS 3 PRECEDING) AS a FROM (SELECT q.n FROM ({CHANGING}) q {within} {late}) x"
+            ),
+            "avg with OVER",
+        ),
+    ] {
+        let error = planned(&sql, &JOINED).map(|_| ()).unwrap_err();
+        assert!(error.contains(words), "{sql}: {error}");
+    }
+    for sql in [
+        // Each value once is no count, and the right side of ASOF JOIN only says what is joined.
+        format!("SELECT DISTINCT q.k FROM ({CHANGING}) q {within} {late}"),
+        format!(
+            "SELECT r.k, count(*) FROM r ASOF JOIN ({CHANGING}) q ON q.k = r.k AND r.ts >= q.t GROUP BY r.k {late}"
+        ),
+        format!("SELECT k, sum(n) FROM ({CHANGING}) q GROUP BY k"),
+        format!("SELECT k, sum(n) OVER (ROWS 3 PRECEDING) AS s FROM ({CHANGING}) q"),
+        format!("SELECT sum(d) FROM (SELECT n - lag(n, 1, 0) OVER (PARTITION BY k) AS d FROM ({CHANGING}) q) x"),
+    ] {
+        assert_eq!(planned(&sql, &JOINED).map(|_| ()), Ok(()), "{sql}");
+    }
 }
 
 #[test]

@@ -77,8 +77,9 @@ pub(crate) enum Incoming {
     Opened(Opened),
     /// Something that the daemon reports.
     Notice(Notice),
-    /// A subscription stands (again), with this format description; what is going on at its stream, and how far that has come.
-    Subscribed { format: String, activity: Activity, position: Option<Box<Position>> },
+    /// A subscription stands (again), with this format description; what is going on at its stream, and how far that has come; and
+    /// its number in the daemon's list.
+    Subscribed { format: String, activity: Activity, position: Option<Box<Position>>, number: Option<u64> },
     /// The session is a new one; what was sent between may be missing.
     Reconnected,
 }

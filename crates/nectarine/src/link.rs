@@ -626,9 +626,9 @@ impl Link {
             Reply::Subscriptions { id, subscriptions } if self.take_subscriptions(id, subscriptions) => return,
             // The answer to an earlier question.
             Reply::Subscriptions { .. } => return,
-            Reply::Subscribed { id, format, activity, position, .. } => {
+            Reply::Subscribed { id, format, activity, position, number, .. } => {
                 let position = position.map(Box::new);
-                self.inbox.push_back(Incoming::Subscribed { format, activity, position });
+                self.inbox.push_back(Incoming::Subscribed { format, activity, position, number });
                 (id, Ok(Answer::Done))
             }
             Reply::MailboxOpened { id, number, port, implementation, ahead } => {

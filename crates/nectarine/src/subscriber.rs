@@ -207,6 +207,8 @@ pub struct Subscriber {
     formats: Vec<Format>,
     format: Option<Format>,
     activity: Activity,
+    /// In the daemon's list.
+    number: Option<u64>,
     /// The arrivals that were taken from the link and not yet given to the application.
     pending: VecDeque<Incoming>,
     /// The rest of a batch whose first records were given out.
@@ -237,6 +239,7 @@ impl Subscriber {
             formats: Vec::new(),
             format: None,
             activity: Activity::default(),
+            number: None,
             pending: VecDeque::new(),
             open: None,
             consumed: 0,
@@ -287,8 +290,8 @@ impl Subscriber {
     fn await_subscription(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
         while self.format.is_none() {
             match self.client.wait(timeout, |inner| inner.link.inbox.pop_front())? {
-                Some(Incoming::Subscribed { format, activity, position }) => {
-                    self.activity = activity;
+                Some(Incoming::Subscribed { format, activity, position, number }) => {
+                    (self.activity, self.number) = (activity, number);
                     self.account.begin(position.map(|position| *position));
                     self.learn(&format)?;
                 }
@@ -627,7 +630,8 @@ impl Subscriber {
                 Some(event)
             }
             Incoming::Reconnected => Some(Event::Reconnected),
-            Incoming::Subscribed { format, activity, position } => {
+            Incoming::Subscribed { format, activity, position, number } => {
+                self.number = number;
                 self.subscribed_again(activity);
                 let before = self.format.clone();
                 let format = self.learn(&format)?;

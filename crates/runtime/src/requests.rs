@@ -129,8 +129,9 @@ impl Context {
         // In the first position it is only their sum that counts, once all publishers are there.
         let position = self.position(subscription).map(|(position, _)| position);
         let activity = self.activity(subscription);
+        let listed = Some(subscription.id());
         self.note_reported(subscription_key);
-        let reply = Reply::Subscribed { id, subscription: number, format, activity, position };
+        let reply = Reply::Subscribed { id, subscription: number, format, activity, position, number: listed };
         self.send_control(key, &ControlMessage::Reply(reply));
         for format in formats {
             self.send_control(key, &ControlMessage::Notice(Notice::Format { subscription: number, format }));

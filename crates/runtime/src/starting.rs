@@ -184,8 +184,7 @@ fn start_tables(config: &mut ContextConfig, events: &Events) -> Result<(Tables, 
 fn observe(config: &ContextConfig) -> (Views, Arc<Access>) {
     let views = Views::new(config.platform.history_s as usize, config.access.is_some());
     let noted = (Arc::clone(&views.refusals), views.events.clone());
-    let access = Access::new(config.access.clone(), Arc::clone(&config.security.authorized), noted);
-    (views, Arc::new(access))
+    (views, Arc::new(Access::new(config, noted)))
 }
 
 /// The settings of secure sessions at this address.

@@ -54,6 +54,14 @@ impl TableSpec {
         TableSpec { name: name.into(), path: path.into(), encoding, key, format: None, max_bytes: MAX_TABLE_BYTES }
     }
 
+    /// Reads the file as a daemon does when it starts: its rows, and the bytes of memory that they take.
+    ///
+    /// # Errors
+    /// In words, with the file, the line and the column where one is at fault, and what is expected there.
+    pub fn check(&self) -> Result<(u64, u64), String> {
+        self.read(None).map(|(_, rows)| (rows.len(), rows.bytes()))
+    }
+
     /// Reads the file: the table in the format that was decided before, if it was, and its rows.
     ///
     /// # Errors

@@ -347,6 +347,9 @@ pub enum Reply {
         /// How far its stream has come, if that was asked for and is known: not for a stream that handlers make.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         position: Option<Position>,
+        /// Its number in the daemon's list of subscriptions, which no other has or had; the daemons before did not say it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        number: Option<u64>,
     },
     /// A side of a mailbox is open. Over packets, each message is a packet of [`PacketKind::Message`](crate::PacketKind::Message).
     MailboxOpened {

@@ -15,6 +15,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::cgroup;
 use super::wanted::Wanted;
+use crate::config::TableSection;
 use crate::http::Health;
 use crate::http::client::Client;
 
@@ -54,6 +55,17 @@ pub(crate) enum PathState {
     Refused(PathBuf),
     /// This folder is not there, and cannot be made by this user.
     Missing(PathBuf),
+}
+
+/// A reference table, as it is read.
+#[derive(Clone, Debug)]
+pub(crate) struct TableRead {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its file.
+    pub(crate) path: PathBuf,
+    /// Its rows and their bytes of memory; or what is wrong, and where.
+    pub(crate) read: Result<(u64, u64), String>,
 }
 
 /// The values of the machine. Text is unchanged from the kernel.
@@ -97,6 +109,8 @@ pub(crate) struct Machine {
     pub(crate) attach: Option<Tried<PathState>>,
     /// The folder of what is kept.
     pub(crate) state: Option<PathState>,
+    /// The reference tables.
+    pub(crate) tables: Vec<TableRead>,
     /// The UDP address of the daemon that answers at the control socket.
     pub(crate) running: Option<SocketAddr>,
 }
@@ -149,6 +163,7 @@ impl Machine {
             control: socket_place(&wanted.control),
             attach: wanted.attach.as_ref().map(attach_place),
             state: config.morph.state_dir.as_deref().map(folder_place),
+            tables: wanted.tables.iter().map(|table| table_read(table, &wanted.directory)).collect(),
             running: running(&wanted.control),
         }
     }
@@ -173,6 +188,11 @@ impl Machine {
         let mask = line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
         mask.is_some_and(|mask| mask >> capability & 1 == 1)
     }
+}
+
+fn table_read(table: &TableSection, directory: &Path) -> TableRead {
+    let spec = table.spec(directory).map_err(|failure| failure.message().to_owned());
+    TableRead { name: table.name.clone(), path: directory.join(&table.path), read: spec.and_then(|spec| spec.check()) }
 }
 
 fn text(path: impl AsRef<Path>) -> Option<String> {

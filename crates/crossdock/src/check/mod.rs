@@ -13,6 +13,7 @@ mod network;
 #[cfg(test)]
 mod packaging;
 mod place;
+mod tables;
 mod wanted;
 
 use std::path::{Path, PathBuf};
@@ -68,6 +69,7 @@ fn configuration(given: Option<&Path>, packaged: &Path) -> Option<PathBuf> {
 fn findings(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {
     let parts = [
         place::findings(machine, wanted),
+        tables::findings(machine),
         network::findings(machine, wanted),
         memory::findings(machine, wanted),
         cores::findings(machine, wanted),
@@ -129,6 +131,7 @@ mod tests {
             control: PathState::Absent,
             attach: Some(Ok(PathState::Absent)),
             state: None,
+            tables: Vec::new(),
             running: None,
         }
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crossdock_mailbox::attach::AttachAddr;
 use crossdock_runtime::{ContextConfig, ContextKind, ContextSpec};
 
-use crate::config::Config;
+use crate::config::{Config, TableSection};
 use crate::http::connections::MOST as MOST_CONNECTIONS;
 use crate::http::socket;
 
@@ -48,6 +48,10 @@ pub(crate) struct Wanted {
     pub(crate) is_open: bool,
     /// Whether its HTTP API would be.
     pub(crate) is_http_open: bool,
+    /// The reference tables.
+    pub(crate) tables: Vec<TableSection>,
+    /// The folder of relative paths.
+    pub(crate) directory: PathBuf,
     /// The configuration's file, if it has one.
     pub(crate) file: Option<PathBuf>,
 }
@@ -64,6 +68,8 @@ impl Wanted {
             is_open: config.security.is_open(context.listen),
             is_http_open: config.control.http.is_some_and(|http| config.is_open_at(http)),
             context,
+            tables: config.table.clone(),
+            directory: directory.to_owned(),
             file: None,
         }
     }

@@ -484,8 +484,8 @@ Examples:
   crossdock check --json | jq -r 'select(.command) | .command'
 
 The command compares limits, socket buffers, huge pages, cores, clock, paths and
-ports with the configuration, and changes nothing. `advice` improves speed or
-reliability; a `problem` stops the daemon or a part of it; `unknown` means that the
+ports with the configuration, reads its reference tables, and changes nothing.
+`advice` improves speed or reliability; a `problem` stops the daemon or a part of it; `unknown` means that the
 system gives no value. Run it as the user of the daemon. Without --config it reads
 /etc/crossdock/crossdock.toml, if there is one, and says so.
 

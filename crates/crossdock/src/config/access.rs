@@ -10,7 +10,8 @@ use crossdock_runtime::settings::perhaps_within;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::failure::{Failure, Outcome};
-use crate::http::token::{Token, Tokens};
+use crate::http::token::{Token, TokenFiles, Tokens};
+use crate::http::watched::Watched;
 
 /// The name of the token that `token_file` in `[control]` has.
 const OF_CONTROL: &str = "control";
@@ -137,13 +138,20 @@ pub(super) fn rules(sections: &[AccessSection]) -> Result<Option<Arc<Rules>>, St
 ///
 /// # Errors
 /// A file cannot be read, or is not kept secret; or two names have the same token.
-pub(super) fn tokens(sections: &[AccessSection], control: Option<&Path>, directory: &Path) -> Outcome<Tokens> {
+pub(super) fn tokens(sections: &[AccessSection], control: Option<&Path>, directory: &Path) -> Outcome<TokenFiles> {
     let of_sections =
         sections.iter().filter_map(|section| Some((section.token.as_deref()?, section.token_file.as_deref()?)));
     let all = control.map(|file| (OF_CONTROL, file)).into_iter().chain(of_sections);
+    let all: Vec<(String, PathBuf)> = all.map(|(name, file)| (name.to_owned(), directory.join(file))).collect();
+    let paths = all.iter().map(|(_, path)| path.clone()).collect();
+    Watched::read("list of tokens", paths, move || read_tokens(&all).map(Arc::new))
+}
+
+/// The tokens of these names in these files.
+fn read_tokens(all: &[(String, PathBuf)]) -> Outcome<Tokens> {
     let mut tokens = Tokens::default();
-    for (name, file) in all {
-        if let Some(other) = tokens.add(name, Token::read(&directory.join(file))?) {
+    for (name, path) in all {
+        if let Some(other) = tokens.add(name, Token::read(path)?) {
             return Err(Failure::usage(format!("the tokens `{other}` and `{name}` are the same: create another one")));
         }
     }

@@ -27,8 +27,8 @@ pub(crate) use self::security::SecuritySection;
 pub(crate) use self::table::TableSection;
 use self::values::{auto_or_path, in_words, off_or_address};
 use crate::failure::{Failure, Outcome};
-use crate::http::tls::TlsFiles;
-use crate::http::token::Tokens;
+use crate::http::tls::{self, TlsFiles};
+use crate::http::token::TokenFiles;
 use crate::quantity::{parse_age, parse_bytes, parse_number};
 
 /// The example, which documents every key; its defaults are the program's, which a test sees to.
@@ -104,7 +104,7 @@ impl ControlSection {
     /// A file cannot be read, is not kept secret, or does not fit the other.
     pub(crate) fn tls(&self, directory: &Path) -> Outcome<Option<TlsFiles>> {
         let files = self.tls_cert.as_ref().zip(self.tls_key.as_ref());
-        files.map(|(cert, key)| TlsFiles::read(directory.join(cert), directory.join(key))).transpose()
+        files.map(|(cert, key)| tls::read(directory.join(cert), directory.join(key))).transpose()
     }
 
     /// Values that do not go together, each key being right for itself.
@@ -243,7 +243,7 @@ impl Config {
     ///
     /// # Errors
     /// A file of them cannot be read, or is not kept secret; or two names have the same token.
-    pub(crate) fn tokens(&self, directory: &Path) -> Outcome<Tokens> {
+    pub(crate) fn tokens(&self, directory: &Path) -> Outcome<TokenFiles> {
         access::tokens(&self.access, self.control.token_file.as_deref(), directory)
     }
 

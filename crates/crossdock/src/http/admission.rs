@@ -13,7 +13,7 @@ use crossdock_runtime::{ContextHandle, Network};
 
 use super::connections::Peer;
 use super::routes::{error, forbidden, is_of};
-use super::token::Tokens;
+use super::token::TokenFiles;
 
 /// The paths that all callers may read.
 const OPEN: [&str; 2] = ["/v1/health", "/v1/openapi.json"];
@@ -34,7 +34,7 @@ const BY_ROUTE: [&str; 7] = [
 #[derive(Clone)]
 pub(super) struct Admission {
     pub(super) context: ContextHandle,
-    pub(super) tokens: Arc<Tokens>,
+    pub(super) tokens: Arc<TokenFiles>,
     pub(super) trusted: Arc<[Network]>,
 }
 
@@ -74,8 +74,8 @@ impl Admission {
     fn caller(&self, peer: Option<Peer>, headers: &HeaderMap) -> Result<Caller, Box<Response>> {
         match peer {
             Some(Peer::User(Some(uid))) => Ok(Caller::User(uid)),
-            Some(Peer::Address(ip)) if headers.contains_key(header::AUTHORIZATION) && !self.tokens.is_empty() => {
-                self.tokens.name_in(headers).map(Caller::Token).ok_or_else(|| {
+            Some(Peer::Address(ip)) if headers.contains_key(header::AUTHORIZATION) && self.has_tokens() => {
+                self.tokens.value().name_in(headers).map(Caller::Token).ok_or_else(|| {
                     let from = ip.map_or_else(|| "an unknown address".to_owned(), |ip| ip.to_string());
                     self.context.access().note_unknown_token(&from);
                     Box::new(unauthorized("the request's token is not the daemon's"))
@@ -85,11 +85,15 @@ impl Admission {
         }
     }
 
+    fn has_tokens(&self) -> bool {
+        !self.tokens.value().is_empty()
+    }
+
     /// The answer to a request that is refused, where there are no rules.
     fn without_rules(&self, peer: Option<Peer>, caller: &Caller, method: &Method) -> Option<Response> {
         match (caller, peer) {
             (Caller::Token(_), _) | (_, Some(Peer::User(_))) => None,
-            _ => without_token(is_near(peer, &self.trusted), !self.tokens.is_empty(), method),
+            _ => without_token(is_near(peer, &self.trusted), self.has_tokens(), method),
         }
     }
 }

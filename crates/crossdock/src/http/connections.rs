@@ -17,6 +17,7 @@ use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::serve::Listener;
+use crossdock_runtime::ContextHandle;
 use http_body_util::BodyExt;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -90,8 +91,9 @@ impl Peered for TcpStream {
     }
 }
 
-/// Serves a listener's connections until the task is aborted: over TLS, if it has a certificate.
-pub(super) async fn serve<L>(mut listener: L, tls: Option<Arc<TlsFiles>>, routes: Router) -> Infallible
+/// Serves a listener's connections until the task is aborted: over TLS, if it has a certificate; the daemon counts handshakes that
+/// fail.
+pub(super) async fn serve<L>(mut listener: L, tls: Option<(Arc<TlsFiles>, ContextHandle)>, routes: Router) -> Infallible
 where
     L: Listener<Io: Peered>,
 {
@@ -102,7 +104,7 @@ where
         match connections.take(io.peer()) {
             Some(place) => {
                 let place = Arc::new(place);
-                let tls = tls.as_ref().map(|files| files.acceptor());
+                let tls = tls.as_ref().map(|(files, daemon)| (tls::acceptor(files), daemon.clone()));
                 let task = tokio::spawn(converse(io, tls, routes.clone(), Arc::clone(&place)));
                 place.set_task(task.abort_handle());
             }
@@ -112,7 +114,12 @@ where
 }
 
 /// Answers the requests of a connection, behind its TLS handshake if it has one.
-async fn converse<S: Peered>(io: S, tls: Option<TlsAcceptor>, routes: Router, place: Arc<ConnectionSlot>) {
+async fn converse<S: Peered>(
+    io: S,
+    tls: Option<(TlsAcceptor, ContextHandle)>,
+    routes: Router,
+    place: Arc<ConnectionSlot>,
+) {
     let began = tokio::time::Instant::now();
     let (io, routes): (Box<dyn ByteStream>, Router) = match tls {
         None => (Box::new(io), routes),
@@ -127,13 +134,36 @@ async fn converse<S: Peered>(io: S, tls: Option<TlsAcceptor>, routes: Router, pl
 }
 
 /// The connection behind its handshake, and true; or as it came, and false, if its client does not begin one.
-async fn shake_hands<S: Peered>(mut io: S, tls: TlsAcceptor) -> io::Result<(Box<dyn ByteStream>, bool)> {
+async fn shake_hands<S: Peered>(
+    mut io: S,
+    (tls, daemon): (TlsAcceptor, ContextHandle),
+) -> io::Result<(Box<dyn ByteStream>, bool)> {
     let first = poll_fn(|cx| io.poll_first(cx)).await?;
     let io: Box<dyn ByteStream> = Box::new(io);
     match first {
-        Some(tls::FIRST_BYTE) => Ok((Box::new(tls.accept(io).await?), true)),
+        Some(tls::FIRST_BYTE) => {
+            let mut handshake = Handshake { daemon, is_done: false };
+            let io = tls.accept(io).await?;
+            handshake.is_done = true;
+            Ok((Box::new(io), true))
+        }
         Some(_) => Ok((io, false)),
         None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// A TLS handshake that has begun. It counts as failed if it ends before it is done: by an error, by the time that it takes, or as its
+/// connection gives way to another.
+struct Handshake {
+    daemon: ContextHandle,
+    is_done: bool,
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.daemon.access().count_failed_handshake();
+        }
     }
 }
 

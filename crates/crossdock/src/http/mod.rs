@@ -18,6 +18,7 @@ pub(crate) mod server;
 pub(crate) mod socket;
 pub(crate) mod tls;
 pub(crate) mod token;
+pub(crate) mod watched;
 
 use std::collections::BTreeMap;
 
@@ -108,6 +109,9 @@ pub(crate) struct AccessCheck {
     /// A mailbox that it would use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mailbox: Option<String>,
+    /// The nodes of a source route, in order, that its packets would take; this daemon's is among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) route: Vec<String>,
 }
 
 /// The answer to what changed something.

@@ -18,7 +18,7 @@ use super::admission::{Admission, admit, is_near};
 use super::connections::{self, Peer};
 use super::routes::{MOST_CHANGES, error, routes};
 use super::tls::TlsFiles;
-use super::token::Tokens;
+use super::token::TokenFiles;
 use crate::failure::{Failure, Outcome};
 
 /// Requests that wait for the context at a time, each in a thread of its own: lists, which are answered soon, beside
@@ -49,7 +49,7 @@ impl Server {
         context: ContextHandle,
         unix: UnixListener,
         tcp: Option<TcpSide>,
-        tokens: Tokens,
+        tokens: Arc<TokenFiles>,
     ) -> Outcome<Server> {
         let refused = |error: io::Error| Failure::failed(format!("cannot start the HTTP API: {error}"));
         unix.set_nonblocking(true).map_err(refused)?;
@@ -65,7 +65,7 @@ impl Server {
         let (stop, stopped) = oneshot::channel();
         let serve = move || {
             // Errors end the API, not the daemon; they are logged.
-            if let Err(error) = runtime.block_on(serve(context, unix, tcp, Arc::new(tokens), stopped)) {
+            if let Err(error) = runtime.block_on(serve(context, unix, tcp, tokens, stopped)) {
                 tracing::error!(%error, "the HTTP API has ended");
             }
             runtime.shutdown_timeout(GOODBYE);
@@ -90,20 +90,20 @@ async fn serve(
     context: ContextHandle,
     unix: UnixListener,
     tcp: Option<TcpSide>,
-    tokens: Arc<Tokens>,
+    tokens: Arc<TokenFiles>,
     stopped: oneshot::Receiver<()>,
 ) -> io::Result<()> {
     let unix = tokio::net::UnixListener::from_std(unix)?;
     // A socket file is guarded by its mode; a TCP port by nothing but what the request says of itself.
     let trusted: Arc<[Network]> = tcp.as_ref().map(|tcp| tcp.trusted.clone()).unwrap_or_default().into();
     let admission = Admission { context: context.clone(), tokens, trusted: Arc::clone(&trusted) };
-    let routes = routes(context).layer(from_fn_with_state(admission, admit)).layer(from_fn(log));
+    let routes = routes(context.clone()).layer(from_fn_with_state(admission, admit)).layer(from_fn(log));
     let over_tcp = match tcp {
         Some(TcpSide { listener, tls, .. }) => {
             let listener = tokio::net::TcpListener::from_std(listener)?;
             let strangers = Strangers { trusted, is_encrypted: tls.is_some() };
             let routes = routes.clone().layer(from_fn_with_state(strangers, refuse_strangers));
-            Some(tokio::spawn(connections::serve(listener, tls, routes)))
+            Some(tokio::spawn(connections::serve(listener, tls.map(|files| (files, context)), routes)))
         }
         None => None,
     };

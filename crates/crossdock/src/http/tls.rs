@@ -4,9 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use crossdock_runtime::FileState;
 use sha2::{Digest, Sha256};
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::crypto::{self, CryptoProvider};
@@ -18,6 +17,7 @@ use tokio_rustls::rustls::{
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use super::watched::Watched;
 use crate::failure::{Failure, Outcome};
 use crate::keyfile::access_of_others;
 
@@ -29,65 +29,19 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 /// The daemon's certificate and key, out of two files.
-#[derive(Debug)]
-pub(crate) struct TlsFiles {
-    certificate: PathBuf,
-    key: PathBuf,
-    in_force: Mutex<InForce>,
+pub(crate) type TlsFiles = Watched<Arc<ServerConfig>>;
+
+/// Reads both files.
+///
+/// # Errors
+/// One cannot be read or has something else, the key is not kept secret, or is another certificate's.
+pub(crate) fn read(certificate: PathBuf, key: PathBuf) -> Outcome<TlsFiles> {
+    Watched::read("certificate", vec![certificate.clone(), key.clone()], move || server_config(&certificate, &key))
 }
 
-/// The files as they were read last.
-#[derive(Debug)]
-struct InForce {
-    config: Arc<ServerConfig>,
-    states: [Option<FileState>; 2],
-    /// Why files that have changed were not taken, as it was reported.
-    reported: Option<String>,
-}
-
-impl TlsFiles {
-    /// Reads both files.
-    ///
-    /// # Errors
-    /// One cannot be read or has something else, the key is not kept secret, or is another certificate's.
-    pub(crate) fn read(certificate: PathBuf, key: PathBuf) -> Outcome<TlsFiles> {
-        // First: a change while they are read is one.
-        let states = [&certificate, &key].map(|path| FileState::of(path));
-        let config = server_config(&certificate, &key)?;
-        Ok(TlsFiles { certificate, key, in_force: Mutex::new(InForce { config, states, reported: None }) })
-    }
-
-    fn in_force(&self) -> MutexGuard<'_, InForce> {
-        self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// For a connection that begins now.
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
-        Arc::clone(&self.in_force().config).into()
-    }
-
-    /// Reads the files again if one has changed. Files that do not fit are reported once, tried again each time, and the
-    /// last ones stay in force: a certificate and its key are seldom replaced in the same moment.
-    pub(crate) fn look(&self) {
-        let states = [&self.certificate, &self.key].map(|path| FileState::of(path));
-        let mut in_force = self.in_force();
-        if states == in_force.states {
-            return;
-        }
-        match server_config(&self.certificate, &self.key) {
-            Ok(config) => {
-                *in_force = InForce { config, states, reported: None };
-                tracing::info!(certificate = %self.certificate.display(), "the control API has another certificate");
-            }
-            Err(failure) => {
-                let why = format!("{}; the last certificate stays in force", failure.message());
-                if in_force.reported.as_ref() != Some(&why) {
-                    tracing::warn!("{why}");
-                    in_force.reported = Some(why);
-                }
-            }
-        }
-    }
+/// For a connection that begins now.
+pub(super) fn acceptor(files: &TlsFiles) -> TlsAcceptor {
+    files.value().into()
 }
 
 fn server_config(certificate: &Path, key_file: &Path) -> Outcome<Arc<ServerConfig>> {
@@ -310,21 +264,21 @@ mod tests {
     #[test]
     fn a_changed_certificate_comes_into_force_and_one_that_does_not_fit_does_not() {
         let (_directory, certificate, key) = place();
-        let files = TlsFiles::read(certificate.clone(), key.clone()).unwrap();
-        let config = || Arc::as_ptr(&files.in_force().config);
+        let files = read(certificate.clone(), key.clone()).unwrap();
+        let config = || Arc::as_ptr(&files.value());
         let first = config();
         files.look();
         assert_eq!(config(), first, "nothing has changed");
         std::fs::write(&certificate, include_str!("../../tests/tls/ca.pem")).unwrap();
         files.look();
         assert_eq!(config(), first);
-        assert!(files.in_force().reported.as_ref().is_some_and(|why| why.contains("do not belong together")));
+        assert!(files.reported().is_some_and(|why| why.contains("do not belong together")));
         std::fs::remove_file(&certificate).unwrap();
         files.look();
         assert_eq!(config(), first);
         std::fs::write(&certificate, include_str!("../../tests/tls/elsewhere.pem")).unwrap();
         files.look();
-        assert!(config() != first && files.in_force().reported.is_none());
+        assert!(config() != first && files.reported().is_none());
     }
 
     #[test]
@@ -332,7 +286,7 @@ mod tests {
         let (directory, certificate, key) = place();
         let other = directory.path().join("other");
         let refused = |certificate: &Path, key: &Path| {
-            TlsFiles::read(certificate.to_owned(), key.to_owned()).map_err(|failure| failure.text()).unwrap_err()
+            read(certificate.to_owned(), key.to_owned()).map_err(|failure| failure.text()).unwrap_err()
         };
         let why = refused(&other, &key);
         assert!(why.contains("cannot use the certificate in") && why.contains("other: No such file"), "{why}");

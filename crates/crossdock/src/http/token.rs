@@ -8,6 +8,7 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, HeaderValue, header};
 use sha2::{Digest, Sha256};
 
+use super::watched::Watched;
 use crate::failure::{Failure, Outcome};
 
 /// Fewest characters of a token: it must not be guessed by trying.
@@ -64,6 +65,9 @@ impl Token {
         own.iter().zip(&said).fold(0, |differ, (own, said)| differ | (own ^ said)) == 0
     }
 }
+
+/// Those of a daemon, out of their files.
+pub(crate) type TokenFiles = Watched<Arc<Tokens>>;
 
 /// The tokens by which callers are known, each by a name.
 #[derive(Clone, Debug, Default)]

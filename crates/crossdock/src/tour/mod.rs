@@ -11,17 +11,18 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_runtime::{ContextConfig, ContextHandle, MorphConfig, PassedSockets};
 
 use self::steps::{FILE, Runs, STEPS, TourStep, words};
 use crate::cli::Tour as Arguments;
+use crate::config::Config;
 use crate::demo::data;
 use crate::failure::{Failure, Outcome};
 use crate::http::server::Server;
 use crate::http::socket::SocketFile;
-use crate::http::token::Tokens;
 use crate::input::wait_readable;
 use crate::out;
 use crate::signals::Interrupt;
@@ -117,6 +118,7 @@ impl Tour {
         let morph = MorphConfig { state_dir: Some(folder.0.join("state")), ..MorphConfig::default() };
         let config = ContextConfig { listen, morph, ..ContextConfig::default() };
         let context = ContextHandle::prepare(config, PassedSockets::default()).map_err(|error| failed(&error))?;
+        let tokens = Config::default().tokens(&folder.0)?;
         let mut tour = Tour {
             interrupt,
             waits,
@@ -127,7 +129,7 @@ impl Tour {
             publishes: None,
             folder,
         };
-        tour.server = Some(Server::start(tour.context.clone(), unix, None, Tokens::default())?);
+        tour.server = Some(Server::start(tour.context.clone(), unix, None, Arc::new(tokens))?);
         tour.context.open().map_err(|error| failed(&error))?;
         Ok(tour)
     }

@@ -73,6 +73,17 @@ fn a_query_is_run_for_its_analysis_and_is_gone_afterwards() {
     assert_eq!(report["sql"], sql);
     assert_eq!(step(&report, "filter dest = 'LAX'")["depth"], 2, "{report:#}");
     place.wait_for_subscriptions(0);
+    // Beside another subscription with the same text it is its own that is shown.
+    let other = place.spawn(["subscribe", sql, "--limit", "1"]);
+    place.wait_for_subscriptions(1);
+    let id = place.list("subscriptions")[0]["id"].as_u64().unwrap();
+    let report = place.run(["explain", "analyze", sql, "--for", "1ms", "--json"]).with_code(0).json().remove(0);
+    let of = report["of"].as_str().and_then(|of| of.strip_prefix("subscription "));
+    assert!(of.is_some_and(|of| of.parse::<u64>().unwrap() != id), "{report:#}");
+    let id = id.to_string();
+    let report = place.run(["explain", "analyze", "--subscription", &id, "--for", "1ms", "--json"]).with_code(0).json();
+    assert_eq!(report[0]["of"], format!("subscription {id}"));
+    drop(other);
     place.run(["explain", "analyze", "SELECT nothing FROM A", "--for", "1ms"]).with_code(2).saying(&["`nothing`"]);
 }
 

@@ -45,6 +45,34 @@ fn every_finding_is_an_object_and_a_problem_decides_the_exit_status() {
 }
 
 #[test]
+fn reference_tables_are_read_and_a_wrong_one_is_a_problem_with_its_line() {
+    let place = Sandbox::new();
+    let airports = "[[table]]\nname = \"airports\"\npath = \"airports.csv\"\nkey = \"code\"\n";
+    let carriers = airports.replace("airports", "carriers") + "schema = \"carriers.schema\"\n";
+    place.write("carriers.schema", "code string\nname string\n");
+    let file = config(&place, "127.0.0.1:0", &format!("{airports}{carriers}"));
+    let tables = || {
+        let ended = place.run(["check", "--config", &file, "--json"]);
+        let found = ended.json().into_iter().filter(|finding| finding["item"] == "table");
+        let found: Vec<(Value, String)> =
+            found.map(|finding| (finding["verdict"].clone(), finding["why"].as_str().unwrap().to_owned())).collect();
+        let is_wrong = found.iter().any(|(verdict, _)| verdict == "problem");
+        assert!(found.len() == 2 && (!is_wrong || ended.code == Some(1)), "{found:?} {}", ended.stderr);
+        found
+    };
+    place.write("airports.csv", "code,city\nEWR,Newark\nJFK,New York\n");
+    let found = tables();
+    assert!(found[0].0 == "ok" && found[1].0 == "problem", "{found:?}");
+    assert!(found[1].1.contains("`carriers`: ") && found[1].1.contains("carriers.csv: cannot be read"), "{found:?}");
+    place.write("carriers.csv", "code,name\nUA,United\nAA\n");
+    assert!(tables()[1].1.contains("carriers.csv: line 3"), "{:?}", tables());
+    place.write("carriers.csv", "code,name\nUA,United\n");
+    assert!(tables().iter().all(|(verdict, _)| verdict == "ok"), "{:?}", tables());
+    place.write("airports.csv", "iata,city\nEWR,Newark\n");
+    assert!(tables()[0].1.contains("`code` is not there; the columns are iata, city"), "{:?}", tables());
+}
+
+#[test]
 fn an_address_that_another_has_is_a_problem_and_the_daemons_own_is_not() {
     let place = Sandbox::new();
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -92,6 +92,8 @@ fn an_invalid_change_is_answered_as_the_document_says() {
         ("post", "/v1/handlers/nobody/move", r#"{"place":"g-core-0"}"#, 404, "no handlers"),
         ("get", "/v1/handlers/nobody", "", 404, "no handlers"),
         ("post", "/v1/plan", r#"{"deplo":{}}"#, 400, "deploy"),
+        // The planner's own, for the parts of one query.
+        ("post", "/v1/plan", r#"{"parts":[]}"#, 400, "deploy"),
         ("put", "/v1/wanted", r#"{"handler":[]}"#, 400, "handlers"),
         ("get", "/v1/events?after=x", "", 400, "NUMBER"),
     ] {
@@ -102,6 +104,11 @@ fn an_invalid_change_is_answered_as_the_document_says() {
         let hint = answer["error"]["hint"].as_str().unwrap_or_default();
         assert!(hint.contains(words), "{method} {path}: {answer}");
     }
+    let (_, answer) = place.http(&post("/v1/plan", r#"{"parts":[{"name":"late","sql":"SELECT * FROM A"}]}"#));
+    let why = answer["error"]["message"].as_str().unwrap_or_default();
+    assert!(why.contains("unknown variant `parts`"), "{answer}");
+    let kinds = document.0["components"]["schemas"]["ChangeRequest"].to_string();
+    assert!(kinds.contains("\"deploy\"") && !kinds.contains("\"parts\""), "{kinds}");
 }
 
 /// Panics unless a text is what OpenMetrics wants.

@@ -94,6 +94,12 @@ fn rules_on_the_way_and_at_the_end_are_checked() {
     ];
     let line = Line::start(rules.each_ref().map(String::as_str));
     let west = &line.places[0];
+    let route = ["access", "check", "desk", "--route", "west,middle,east"];
+    for (place, rule) in line.places.iter().zip(["key:desk", "key:west", "key:desk"]) {
+        let said = place.run(route).with_code(0).stdout;
+        assert!(said.starts_with("allowed") && said.contains(&format!("rule     {rule}\n")), "{said}");
+    }
+    west.run(["access", "check", "desk", "--route", "middle,east"]).with_code(2).saying(&["not in the route"]);
     let publish = ["publish", "A", "flights.csv", "--schema", "a.schema"];
     let refused = west.run(publish.into_iter().chain(line.options())).with_code(1);
     refused.saying(&["key desk may not publish stream `A`"]);
@@ -102,6 +108,8 @@ fn rules_on_the_way_and_at_the_end_are_checked() {
     let none = format!("{admin}[[access]]\nkey = \"west\"\nroute = [\"south\"]\n");
     let line = Line::start([&rules[0], &none, &rules[2]]);
     let [west, middle, _] = &line.places;
+    let said = middle.run(route).with_code(1).stdout;
+    assert!(said.contains("refused  key west") && said.contains("route = [\"east\"]"), "{said}");
     let refused = west.run(["ping", "--count", "1"].into_iter().chain(line.options())).with_code(1);
     refused.saying(&["node `middle` does not let node `west` send to `east`", "route = [\"east\"]"]);
     assert!(dropped(middle, "route_forbidden") > 0);

@@ -1,7 +1,7 @@
 //! The control API over TLS: what commands trust, what they refuse and say, tokens, and clients that do not go on.
 
 use std::fs::Permissions;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 
@@ -86,6 +86,45 @@ fn a_replaced_certificate_is_taken_without_a_restart() {
     std::fs::rename(place.path("next.pem"), place.path("daemon.pem")).unwrap();
     daemon.process.stderr_line(|line| line.contains("has another certificate"));
     place.run(streams).with_code(1).saying(&["has expired"]);
+}
+
+#[test]
+fn a_replaced_token_is_taken_without_a_restart() {
+    let (place, daemon, port) =
+        with_tls("daemon.pem", "[[access]]\ntoken = \"ops\"\ntoken_file = \"ops\"\nadministration = \"read\"\n");
+    let address = format!("https://localhost:{port}");
+    let streams = |token: &str| place.run(["streams", "--http", &address, "--ca", "ca.pem", "--token-file", token]);
+    std::fs::copy(place.path("ops"), place.path("before")).unwrap();
+    streams("before").with_code(0);
+    place.write("ops", "short");
+    daemon.process.stderr_line(|line| line.contains("16 or more") && line.contains("stays in force"));
+    streams("before").with_code(0);
+    std::fs::rename(place.path("desk"), place.path("ops")).unwrap();
+    daemon.process.stderr_line(|line| line.contains("another list of tokens"));
+    streams("before").with_code(1).saying(&["the request's token is not the daemon's"]);
+    streams("ops").with_code(0);
+}
+
+#[test]
+fn handshakes_that_fail_are_counted() {
+    let (place, _daemon, port) = with_tls("daemon.pem", "");
+    let failures = || {
+        let (_, metrics) = place.http_text(&get("/metrics"));
+        let line = metrics.lines().find(|line| line.starts_with("crossdock_control_tls_failures_total"));
+        line.and_then(|line| line.rsplit_once(' ')).map(|(_, count)| count.parse::<u64>().unwrap())
+    };
+    place.run(["streams", "--http", &format!("https://localhost:{port}"), "--ca", "ca.pem"]).with_code(0);
+    let mut probe = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+    probe.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(probe.read(&mut [0; 16]).unwrap_or(0), 0, "one that begins no handshake is closed");
+    assert_eq!(failures(), Some(0));
+    for count in 1..=3 {
+        let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+        stream.write_all(b"\x16\x03\x01\x00\x04none").unwrap();
+        // To its end; there may be an alert before.
+        let _ = stream.read_to_end(&mut Vec::new());
+        assert_eq!(failures(), Some(count));
+    }
 }
 
 #[test]

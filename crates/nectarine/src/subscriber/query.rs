@@ -1,10 +1,17 @@
-//! Another query of a subscriber that runs.
+//! A subscriber's subscription as the daemon has it: its number, and another query while it runs.
 
 use super::{SUBSCRIPTION, Subscriber};
 use crate::error::Error;
 use crossdock_transport::Request;
 
 impl Subscriber {
+    /// The number of the subscription in the daemon's list (`crossdock subscriptions`), which no other there has or had; another one
+    /// after [`Event::Reconnected`](crate::Event::Reconnected). `None` for daemons that did not say it yet.
+    #[must_use]
+    pub fn number(&self) -> Option<u64> {
+        self.number
+    }
+
     /// Gives the subscription another query, over the same stream, while records flow; waits until it is at work. Each record is seen by
     /// the query before or by this one, and none is lost: records by the query before may still be on their way, and come first. Records
     /// in another format follow [`Event::Format`](crate::Event::Format).

@@ -11,7 +11,7 @@ fn activity(publishers: u32, records: u64) -> Activity {
 /// The events after a lost connection.
 fn events_after(subscriber: &mut Subscriber, activity: Activity) -> Vec<Event> {
     let format = Format::natural([FieldSpec::new("a", FieldType::U64)]).unwrap().describe();
-    let inbox = [Incoming::Reconnected, Incoming::Subscribed { format, activity, position: None }];
+    let inbox = [Incoming::Reconnected, Incoming::Subscribed { format, activity, position: None, number: Some(4) }];
     subscriber.client.shared.lock().link.inbox.extend(inbox);
     std::iter::from_fn(|| subscriber.next_event(Some(Duration::ZERO)).unwrap()).collect()
 }

@@ -25,7 +25,7 @@ pub(crate) use aggregate::{BoundAggregate, Groups, WINDOW_FIELDS};
 pub(crate) use build::{arithmetic, cast, compare, is_null};
 pub(crate) use call::{as_interval, interval_text};
 pub(crate) use names::{Table, listed, nearest, place};
-pub(crate) use over::{BoundOver, BoundOverFunction};
+pub(crate) use over::{BoundOver, BoundOverFunction, ROW_NUMBER};
 pub(crate) use parameter::{check_names, set};
 pub(crate) use types::{can_cast, common_type};
 pub(crate) use using::UsingColumns;

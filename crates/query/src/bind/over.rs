@@ -12,10 +12,13 @@ use crate::parse::NamedWindow;
 use crate::stateful::aggregates::AggregateEntry;
 use crate::stateful::program::{AggregateFunction, MAX_ROWS_BEFORE, RowFrame};
 
+/// The function that numbers the rows of a partition.
+pub(crate) const ROW_NUMBER: &str = "row_number";
+
 /// The functions that are called with OVER only, and how.
 const FUNCTIONS: [(&str, &str); 4] = [
     ("lag", "lag(column [, rows [, value in place of a missing row]]) OVER (PARTITION BY key)"),
-    ("row_number", "row_number() OVER (PARTITION BY key)"),
+    (ROW_NUMBER, "row_number() OVER (PARTITION BY key)"),
     ("first_value", "first_value(column) OVER (PARTITION BY key ROWS 9 PRECEDING)"),
     ("last_value", "last_value(column) OVER (PARTITION BY key ROWS 9 PRECEDING)"),
 ];
@@ -180,7 +183,7 @@ impl<'a> Binder<'a> {
         let arguments = plain_arguments(call);
         let arguments = arguments.ok_or_else(|| not_possible("this form of call", source).hint(form))?;
         match (name, &arguments[..]) {
-            ("row_number", []) => {
+            (ROW_NUMBER, []) => {
                 let aggregate = BoundAggregate::of_rows();
                 let ty = aggregate.ty;
                 Ok((BoundOverFunction::Aggregate(aggregate, RowFrame { from: None, until: 0 }), ty, false))

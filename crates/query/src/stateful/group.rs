@@ -440,6 +440,24 @@ impl Grouping {
         self.is_running() && flow.is_corrected
     }
 
+    /// Refuses rows of groups that change, where each would count beside the one that has taken its place: nothing is taken out of a
+    /// window, and behind a step that took them one by one nothing says which has taken whose place. Each value once is no count.
+    pub(super) fn check_replaced(&self, flow: &Flow, at: Option<Position>) -> Result<(), QueryError> {
+        let (message, hint) = match (self.is_running(), flow.has_replaced) {
+            (true, true) if self.once.is_none() => (
+                "these rows are those of groups that change, joined one by one: the groups here would count each change",
+                "a join with bounds of time, an ASOF JOIN and a reference table take each row that a group gives as one of its own: \
+                 group behind the join only, or give the inner groups a window",
+            ),
+            (false, _) if flow.gives_replaced() => (
+                "a window of groups that change would count a group once for each of its changes",
+                "give the groups of the inner query a window too, or leave this one out: groups without a window are corrected",
+            ),
+            _ => return Ok(()),
+        };
+        Err(QueryError::new(message, at).hint(hint))
+    }
+
     /// Refuses the aggregates that a row cannot be taken out of again.
     pub(super) fn check_corrected(&self, at: Option<Position>) -> Result<(), QueryError> {
         let Some(of) = self.aggregates.iter().find(|of| !of.function.can_correct()) else { return Ok(()) };

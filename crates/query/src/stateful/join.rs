@@ -209,6 +209,7 @@ impl Joining {
         if is_corrected {
             sides.flows.iter().for_each(|flow| planner.correct(flow));
         }
+        let has_replaced = self.has_replaced(join, &sides, is_corrected);
         let Sides { flows: [left, right], rows: [left_row, right_row], .. } = sides;
         let rows_of = [
             planner.connect(&left, left_row, Port { stage, input: 0 })?,
@@ -233,11 +234,17 @@ impl Joining {
         let inputs = rows_of.into_iter().zip(times).zip(derived);
         let inputs = inputs.map(|((row, time), derived)| StageInput { row, time, lateness_ns, derived });
         let mut flow = planner.stage(inputs.collect(), operator, rows);
-        (flow.columns, flow.is_corrected) = (columns, is_corrected);
+        (flow.columns, flow.is_corrected, flow.has_replaced) = (columns, is_corrected, has_replaced);
         for condition in after.get_mut(number - 1).map(std::mem::take).unwrap_or_default() {
             flow.filter.push(planner.settled(flow.placed(&condition)?));
         }
         Ok(flow)
+    }
+
+    /// Whether the rows of a join are of rows beside those that have taken their places. ASOF JOIN gives one for each on its left.
+    fn has_replaced(&self, join: &BoundJoin, sides: &Sides, is_corrected: bool) -> bool {
+        let counted = if join.is_asof { 1 } else { 2 };
+        sides.flows.iter().take(counted).any(|flow| flow.has_replaced || flow.is_corrected && !is_corrected)
     }
 
     /// The columns that are read of a join's rows, with those that its own conditions on pairs read.

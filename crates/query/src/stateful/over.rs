@@ -4,8 +4,8 @@ use crossdock_format::{Field, FieldSpec, Format};
 
 use super::program::{OverFunction, OverRows, OverValue};
 use super::rows::{self, Flow, Row};
-use crate::bind::{BoundOver, BoundOverFunction, Groups, WINDOW_FIELDS};
-use crate::error::QueryError;
+use crate::bind::{BoundOver, BoundOverFunction, Groups, ROW_NUMBER, WINDOW_FIELDS};
+use crate::error::{Position, QueryError};
 use crate::expr::Expr;
 use crate::program::Output;
 
@@ -16,6 +16,7 @@ pub(super) struct OverCalls {
     base: usize,
     /// QUALIFY, over the columns of FROM and the calls.
     pub(super) qualify: Vec<Expr>,
+    at: Option<Position>,
 }
 
 impl OverCalls {
@@ -35,7 +36,7 @@ impl OverCalls {
                 "put the groups in a query: SELECT k, n, lag(n) OVER (PARTITION BY k) FROM (SELECT … GROUP BY …) q",
             ));
         }
-        Ok(Some(OverCalls { calls: groups.over.clone(), base: groups.base, qualify }))
+        Ok(Some(OverCalls { calls: groups.over.clone(), base: groups.base, qualify, at: groups.over_at }))
     }
 
     /// How many rows before its own the longest frame begins, if all calls are of frames that begin with a row at a distance: those of
@@ -46,6 +47,19 @@ impl OverCalls {
             BoundOverFunction::Lag { from, .. } => *from,
         };
         self.calls.iter().map(from).try_fold(0, |most, from| Some(most.max(from?)))
+    }
+
+    /// Refuses aggregates of rows of groups that change, where each would count beside the one that has taken its place.
+    pub(super) fn check_replaced(&self) -> Result<(), QueryError> {
+        let counts =
+            |call: &&BoundOver| matches!(call.function, BoundOverFunction::Aggregate(..)) && call.name != ROW_NUMBER;
+        let Some(call) = self.calls.iter().find(counts) else { return Ok(()) };
+        let message =
+            format!("{} with OVER of groups that change would count a group once for each of its changes", call.name);
+        Err(QueryError::new(message, self.at).hint(
+            "groups are corrected in frames that begin at a distance (ROWS 9 PRECEDING), where all calls have one \
+             PARTITION BY and FROM is the query with the groups alone; lag and row_number take each row that a group gives as one of its own",
+        ))
     }
 
     /// The columns of FROM that a select list with these calls, and QUALIFY, read themselves.

@@ -190,6 +190,7 @@ impl<'q> Planner<'q> {
         let stage = self.stages.len();
         let mut inputs = Vec::with_capacity(flows.len());
         let is_corrected = flows.iter().any(|flow| flow.is_corrected);
+        let has_replaced = flows.iter().any(|flow| flow.has_replaced);
         for (input, flow) in flows.into_iter().enumerate() {
             let mut row = Row::default();
             for (column, name) in flow.columns.iter().zip(names) {
@@ -204,7 +205,7 @@ impl<'q> Planner<'q> {
         let Some(rows) = rows.filter(|first| inputs.iter().all(|input| input.row.id() == first.id())) else {
             return Err(QueryError::new("the selects of UNION ALL have columns of different types", None));
         };
-        Ok(Flow { is_corrected, ..self.stage(inputs, Operator::Union, rows) })
+        Ok(Flow { is_corrected, has_replaced, ..self.stage(inputs, Operator::Union, rows) })
     }
 
     /// Adds a stage; its rows.
@@ -485,11 +486,16 @@ impl<'q> Planner<'q> {
             self.correct(flow);
         }
         let is_corrected = corrected.is_some();
+        if flow.has_replaced || flow.is_corrected && !is_corrected {
+            over.check_replaced()?;
+        }
         let row = self.connect(flow, row, port)?;
         let (passed, rows) = (work.passed, rows::format_of(over.specs(&row, &work))?);
         let columns = columns_over(places, passed, &rows);
         let input = StageInput { row, time: None, lateness_ns: 0, derived: None };
-        let mut flow = Flow { columns, is_corrected, ..self.stage(vec![input], Operator::Over(work), rows) };
+        let has_replaced = flow.has_replaced;
+        let mut flow =
+            Flow { columns, is_corrected, has_replaced, ..self.stage(vec![input], Operator::Over(work), rows) };
         over.qualify.iter().try_for_each(|condition| flow.filter_by(condition))?;
         Ok(flow)
     }
@@ -581,6 +587,7 @@ impl<'q> Planner<'q> {
     ) -> Result<Flow, QueryError> {
         let stage = self.stages.len();
         let port = Port { stage, input: 0 };
+        grouping.check_replaced(&flow, at)?;
         let corrects = grouping.corrects(&flow);
         if corrects {
             grouping.check_corrected(at)?;

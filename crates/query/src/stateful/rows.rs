@@ -33,13 +33,20 @@ pub(super) struct Flow {
     pub(super) columns: Vec<Option<Expr>>,
     /// Whether a row may be taken back or replaced by another, as those of groups without a window.
     pub(super) is_corrected: bool,
+    /// Whether a row of such groups is in them beside the one that has taken its place: a step took each as a row of its own.
+    pub(super) has_replaced: bool,
 }
 
 impl Flow {
     /// All columns of what a stream or a stage gives.
     pub(super) fn all(origin: Origin, input: Format) -> Flow {
         let columns = (0..input.fields().len()).map(|index| Some(field(&input, index))).collect();
-        Flow { origin, input, filter: Vec::new(), columns, is_corrected: false }
+        Flow { origin, input, filter: Vec::new(), columns, is_corrected: false, has_replaced: false }
+    }
+
+    /// Whether a step that takes each row as one of its own has them beside those that have taken their places.
+    pub(super) fn gives_replaced(&self) -> bool {
+        self.is_corrected || self.has_replaced
     }
 
     /// An expression over the columns as one over the input.

@@ -20,6 +20,8 @@ pub enum Question {
     Publish(String),
     /// Whether this mailbox may be used.
     Mailbox(String),
+    /// Whether this node hands packets on that take these nodes, itself among them.
+    Route(Vec<String>),
 }
 
 /// The questions of the rest of the daemon.
@@ -221,6 +223,7 @@ impl Access {
         let sql = match question {
             Question::Publish(stream) => return Ok(plain(Action::Publish(stream))),
             Question::Mailbox(mailbox) => return Ok(plain(Action::Mailbox(mailbox))),
+            Question::Route(nodes) => return self.answer_route(caller, nodes),
             Question::Subscribe(sql) => sql,
         };
         let mut select = match crossdock_query::parse_query(sql).map_err(|error| error.to_string())? {

@@ -1,14 +1,17 @@
 //! The access rules at work: a request is checked against them where it is admitted, never a message. A refusal is counted, and is
 //! an event.
 //!
-//! `sessions` checks the requests of sessions, `handle` those of the control API, `stateful` queries that read several streams.
+//! `sessions` checks the requests of sessions, `handle` those of the control API, `stateful` queries that read several streams;
+//! `routes` answers questions about source routes.
 
 mod handle;
 pub(crate) mod refusals;
+mod routes;
 mod sessions;
 mod stateful;
 
 use crate::catalog::Snapshot;
+use crate::config::ContextConfig;
 use crate::managers::events::{About, Events};
 use crate::managers::state_spec::refused_reader;
 use crate::principal::{Bound, Principal};
@@ -17,6 +20,7 @@ use crossdock_query::{QueryError, ReferenceTable, Select};
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::secure::{Authorized, AuthorizedKeys, PublicKey};
 use refusals::Refusals;
+use routes::Neighbourhood;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,6 +41,7 @@ pub struct Access {
     rules: Option<Arc<Rules>>,
     /// The names of keys, which may change while the daemon runs.
     keys: Mutex<Arc<AuthorizedKeys>>,
+    neighbourhood: Neighbourhood,
     refusals: Arc<Refusals>,
     events: Events,
     reported: Mutex<Reported>,
@@ -52,13 +57,11 @@ struct Reported {
 }
 
 impl Access {
-    pub(crate) fn new(
-        rules: Option<Arc<Rules>>,
-        keys: Arc<AuthorizedKeys>,
-        (refusals, events): (Arc<Refusals>, Events),
-    ) -> Access {
+    pub(crate) fn new(config: &ContextConfig, (refusals, events): (Arc<Refusals>, Events)) -> Access {
+        let (rules, neighbourhood) = (config.access.clone(), Neighbourhood::new(config));
         let reported = Mutex::new(Reported { since: crossdock_device::now(), events: 0, left_out: 0 });
-        Access { rules, keys: Mutex::new(keys), refusals, events, reported }
+        let keys = Mutex::new(Arc::clone(&config.security.authorized));
+        Access { rules, keys, neighbourhood, refusals, events, reported }
     }
 
     /// The rules; none where all that are let in may do everything.
@@ -144,6 +147,11 @@ impl Access {
             Action::UNKNOWN_TOKEN,
             &format!("a request from {address} had a token that is none of the daemon's"),
         );
+    }
+
+    /// Counts a TLS handshake with the control API that failed.
+    pub fn count_failed_handshake(&self) {
+        self.refusals.count_failed_handshake();
     }
 
     /// Counts routed packets that were not handed on; an event too, if that is given. Where they were refused by the rules or for

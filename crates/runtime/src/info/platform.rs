@@ -315,6 +315,9 @@ reports! {
         /// Requests that the access rules refused, by what they were for.
         #[serde(default)]
         pub access_refused: Vec<(String, u64)> = counter("crossdock_access_refused").by("action"),
+        /// TLS handshakes with the control API that began and failed, took too long or gave way to other connections.
+        #[serde(default)]
+        pub tls_failures: u64 = counter("crossdock_control_tls_failures").title("TLS failures"),
         /// Checkpoints of the whole graph that are on disk, of a daemon that is `durable`.
         #[serde(default)]
         pub cuts: u64 = counter("crossdock_cuts").title("whole checkpoints"),

@@ -46,7 +46,8 @@ pub enum ChangeRequest {
     },
     /// These handlers and no others.
     All(Vec<HandlerSpec>),
-    /// New handlers, which come together: the parts of one query.
+    /// New handlers, which come together: the parts of one query. It is none of the control API's requests.
+    #[serde(skip)]
     Parts(Vec<HandlerSpec>),
 }
 

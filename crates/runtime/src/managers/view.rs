@@ -176,6 +176,7 @@ impl Views {
             change_time: self.change_time.info(),
             events: self.events.counts(),
             access_refused: self.refusals.by_reason(),
+            tls_failures: self.refusals.tls_failures(),
             cuts: self.cuts.made.get(),
             cuts_put_off: self.cuts.put_off.get(),
             cuts_failed: self.cuts.failed.get(),

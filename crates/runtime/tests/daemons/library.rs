@@ -66,6 +66,31 @@ fn take(subscriber: &mut Subscriber, count: usize) -> Vec<u64> {
 }
 
 #[test]
+fn subscribers_of_one_query_know_their_numbers_in_the_daemons_list() {
+    for way in TRANSPORTS {
+        let (context, addr) = start(|_| {});
+        let _publisher = publisher(&addr, way);
+        let [first, second] = [subscriber(&addr, way), subscriber(&addr, way)];
+        let [one, other] = [&first, &second].map(|subscriber| subscriber.number().unwrap());
+        let listed = || {
+            let mut listed: Vec<u64> = context.subscriptions().unwrap().iter().map(|known| known.id).collect();
+            listed.sort_unstable();
+            listed
+        };
+        assert_eq!(listed(), [one.min(other), one.max(other)]);
+        assert!(
+            context.analyze_subscription(other).unwrap().is_some_and(|of| of.of == format!("subscription {other}"))
+        );
+        drop(first);
+        let deadline = Instant::now() + PATIENCE;
+        while listed() != [other] {
+            assert!(Instant::now() < deadline, "the first one leaves the list");
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
 fn a_daemon_on_this_machine_is_attached_to_unless_it_says_no() {
     let (context, addr) = start(|_| {});
     assert_eq!(publisher(&addr, Transport::Auto).transport(), Transport::Shm);

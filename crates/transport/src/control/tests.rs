@@ -31,6 +31,7 @@ fn messages_come_back_and_unknown_keys_are_ignored() {
             format: "…".into(),
             activity: Activity::default(),
             position: Some(position),
+            number: Some(12),
         }
         .into(),
         Request::CountSubscriptions { id: 4, stream: 1 }.into(),

@@ -255,11 +255,12 @@ const IO: [(&str, &str); 36] = [
     ("client_quota_used_bytes", "crossdock_client_quota_used_bytes"),
     ("client_quota_bytes", "crossdock_client_quota_used_bound_bytes"),
 ];
-const CONTROL: [(&str, &str); 7] = [
+const CONTROL: [(&str, &str); 8] = [
     ("started_at_ms", "process_start_time_seconds"),
     ("change_time", "crossdock_change_request_to_effect_seconds_count"),
     ("events", "crossdock_events_total"),
     ("access_refused", "crossdock_access_refused_total"),
+    ("tls_failures", "crossdock_control_tls_failures_total"),
     ("cuts", "crossdock_cuts_total"),
     ("cuts_put_off", "crossdock_cuts_put_off_total"),
     ("cuts_failed", "crossdock_cuts_failed_total"),

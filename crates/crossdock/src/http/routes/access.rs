@@ -35,7 +35,7 @@ pub(super) async fn rules(State(context): State<ContextHandle>) -> Response {
     )
 )]
 pub(super) async fn check(State(context): State<ContextHandle>, body: Result<Bytes, BytesRejection>) -> Response {
-    let wanted = r#"POST a JSON object, such as {"identity":"key:desk","sql":"SELECT * FROM A"}; `publish` names a stream instead, and `mailbox` a mailbox"#;
+    let wanted = r#"POST a JSON object, such as {"identity":"key:desk","sql":"SELECT * FROM A"}; `publish` names a stream instead, `mailbox` a mailbox, and `route` the nodes of a source route"#;
     let check: AccessCheck = match read_body(body, wanted) {
         Ok(check) => check,
         Err(response) => return *response,
@@ -44,12 +44,14 @@ pub(super) async fn check(State(context): State<ContextHandle>, body: Result<Byt
         Ok(identity) => identity,
         Err(why) => return error(StatusCode::BAD_REQUEST, why, wanted),
     };
-    let question = match (check.sql, check.publish, check.mailbox) {
-        (Some(sql), None, None) => Question::Subscribe(sql),
-        (None, Some(stream), None) => Question::Publish(stream),
-        (None, None, Some(mailbox)) => Question::Mailbox(mailbox),
+    let route = Some(check.route).filter(|nodes| !nodes.is_empty());
+    let question = match (check.sql, check.publish, check.mailbox, route) {
+        (Some(sql), None, None, None) => Question::Subscribe(sql),
+        (None, Some(stream), None, None) => Question::Publish(stream),
+        (None, None, Some(mailbox), None) => Question::Mailbox(mailbox),
+        (None, None, None, Some(nodes)) => Question::Route(nodes),
         _ => {
-            let message = "a check is about one thing: a query, a stream or a mailbox";
+            let message = "a check is about one thing: a query, a stream, a mailbox or a route";
             return error(StatusCode::BAD_REQUEST, message.to_owned(), wanted);
         }
     };

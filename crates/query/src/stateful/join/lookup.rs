@@ -73,7 +73,7 @@ impl Joining {
         }
         let inputs = vec![StageInput { row: input, time: None, lateness_ns: 0, derived: None }];
         let mut flow = planner.stage(inputs, Operator::Lookup(lookup), rows);
-        flow.columns = columns;
+        (flow.columns, flow.has_replaced) = (columns, left.gives_replaced());
         flow.filter.append(&mut conditions);
         for condition in after.get_mut(number - 1).map(std::mem::take).unwrap_or_default() {
             flow.filter.push(planner.settled(flow.placed(&condition)?));
