@@ -1,10 +1,10 @@
 //! WHERE over a whole batch: one condition after the other narrows the selection.
 
-use crossdock_format::{Format, Record};
+use crossdock_format::{FieldType, Format, Record};
 use crossdock_mailbox::{Batch, Selection};
-use crossdock_query::{EvalError, Expr, Interpreter};
+use crossdock_query::{EvalError, Expr, Interpreter, Node};
 
-use crate::kernel::{Kernel, Records};
+use crate::kernel::{FieldPosition, Kernel, Records};
 
 /// The conditions that must all be TRUE, in the order in which they run.
 #[derive(Debug)]
@@ -64,13 +64,13 @@ impl Filter {
             match (&condition.kernel, conditions.get(condition.number)) {
                 (Some(kernel), _) => kernel.narrow(batch, selection),
                 (None, Some(expr)) => {
-                    let mut records = Records::of(batch);
+                    let mut records = Records::within(batch, reach([expr], format, batch));
                     selection.narrow(|index| {
                         let record = Record::assume_checked(format, records.record(index));
                         match interpreter.holds(expr, &record) {
                             Ok(truth) => truth == Some(true),
                             Err(error) => {
-                                failed(error, &record);
+                                failed(error, &Record::assume_checked(format, batch.record(index)));
                                 false
                             }
                         }
@@ -85,5 +85,27 @@ impl Filter {
 impl Condition {
     fn cost(&self) -> u32 {
         self.kernel.as_ref().map_or(INTERPRETED_COST, Kernel::cost)
+    }
+}
+
+/// How many of a record's first bytes expressions read; it is only looked for where the batch is a record in pieces.
+pub(crate) fn reach<'e>(exprs: impl IntoIterator<Item = &'e Expr>, format: &Format, batch: &Batch) -> usize {
+    if !batch.is_in_pieces() {
+        return usize::MAX;
+    }
+    let ends = exprs.into_iter().map(|expr| end_of(expr, format, batch));
+    ends.max().unwrap_or(0).max(format.fixed_bytes())
+}
+
+fn end_of(expr: &Expr, format: &Format, batch: &Batch) -> usize {
+    let Node::Field(index) = expr.node else {
+        return expr.operands().into_iter().map(|operand| end_of(operand, format, batch)).max().unwrap_or(0);
+    };
+    match format.fields().get(index) {
+        Some(field) if field.is_plain() && field.ty != FieldType::List => {
+            FieldPosition::of(field).end(batch, (!field.ty.is_variable()).then_some(field.size as usize))
+        }
+        // The bytes of a list's elements may lie anywhere.
+        _ => usize::MAX,
     }
 }

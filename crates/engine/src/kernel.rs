@@ -26,6 +26,24 @@ impl FieldPosition {
         };
         FieldPosition { at: field.offset as usize, null_byte, null_mask }
     }
+
+    /// How many of a record's first bytes are read for a field of `bytes` bytes; without them, for one whose slot speaks of its bytes.
+    /// That depends on the record, and is only of use for one in pieces.
+    pub(crate) fn end(self, batch: &Batch, bytes: Option<usize>) -> usize {
+        let end = match bytes {
+            Some(bytes) => self.at + bytes,
+            None if batch.is_in_pieces() => slot_end(batch.front(0), self.at),
+            None => usize::MAX,
+        };
+        end.max(self.null_byte + 1)
+    }
+}
+
+/// How many of a record's first bytes a slot and its bytes are in; all of them if the slot does not lie in `front`.
+fn slot_end(front: &[u8], at: usize) -> usize {
+    let Some(slot) = front.get(at..).and_then(|rest| rest.first_chunk()) else { return usize::MAX };
+    let slot = u64::from_le_bytes(*slot);
+    ((slot & 0xffff_ffff) as usize + (slot >> 32) as usize).max(at + 8)
 }
 
 /// A condition that needs no interpreter. None of them can have a row error.
@@ -50,6 +68,16 @@ pub(crate) enum TextLocation {
     Padded(usize),
     /// In the variable part, by the slot at the place.
     Slot,
+}
+
+impl TextLocation {
+    /// Its bytes at the place itself, where they are there.
+    fn bytes(self) -> Option<usize> {
+        match self {
+            TextLocation::Padded(bytes) => Some(bytes),
+            TextLocation::Slot => None,
+        }
+    }
 }
 
 /// The test of a text.
@@ -154,7 +182,7 @@ impl Kernel {
         match self {
             Kernel::Nothing => selection.narrow(|_| false),
             Kernel::Null { place, is_null } => {
-                let mut records = Records::of(batch);
+                let mut records = Records::within(batch, place.null_byte + 1);
                 selection.narrow(|index| records.is_null(index, *place) == *is_null);
             }
             Kernel::Range { place, load, low, high, outside } => {
@@ -172,7 +200,7 @@ impl Kernel {
                 }
             }
             Kernel::Text { place, source, test } => {
-                let mut records = Records::of(batch);
+                let mut records = Records::within(batch, place.end(batch, source.bytes()));
                 selection.narrow(|index| {
                     let record = records.record(index);
                     let text = match source {
@@ -305,11 +333,18 @@ pub(crate) struct Records<'a> {
     batch: &'a Batch,
     slice: Option<u16>,
     buffer: &'a [u8],
+    /// How many of a record's first bytes are read.
+    reach: usize,
 }
 
 impl<'a> Records<'a> {
     pub(crate) fn of(batch: &'a Batch) -> Records<'a> {
-        Records { batch, slice: None, buffer: &[] }
+        Records::within(batch, usize::MAX)
+    }
+
+    /// The same, to read the first `reach` bytes of each alone: a record in pieces is not joined for what lies in its first piece.
+    pub(crate) fn within(batch: &'a Batch, reach: usize) -> Records<'a> {
+        Records { batch, slice: None, buffer: &[], reach }
     }
 
     /// The buffer that a record is in, and where it begins there; nothing if there is no such record.
@@ -324,17 +359,27 @@ impl<'a> Records<'a> {
 
     #[cold]
     fn turn_to(&mut self, slice: u16) {
+        self.slice = Some(slice);
+        if self.batch.is_in_pieces() {
+            // It begins at 0 in its span.
+            let front = self.batch.front(0);
+            self.buffer = if self.reach <= front.len() { front } else { self.batch.record(0) };
+            return;
+        }
         let buffer = self.batch.slices.get(slice as usize).map(|slice| slice.buffer as usize);
         self.buffer = buffer.and_then(|buffer| self.batch.buffers.get(buffer)).map_or(&[], |buffer| buffer);
-        self.slice = Some(slice);
     }
 
-    /// A record's bytes; none if there is no such record.
+    /// A record's bytes, of one in pieces as many as are read; none if there is no such record.
     #[inline]
     pub(crate) fn record(&mut self, index: usize) -> &'a [u8] {
         let (buffer, start) = self.start(index);
         let len = self.batch.records.get(index).map_or(0, |span| span.len as usize);
-        buffer.get(start..).and_then(|rest| rest.get(..len)).unwrap_or_default()
+        match buffer.get(start..).and_then(|rest| rest.get(..len)) {
+            Some(record) => record,
+            None if self.batch.is_in_pieces() => buffer,
+            None => &[],
+        }
     }
 
     #[inline]
@@ -416,7 +461,7 @@ fn narrow<const N: usize>(
     test: impl Fn(i64) -> bool,
     key: impl Fn([u8; N]) -> i64,
 ) {
-    let mut records = Records::of(batch);
+    let mut records = Records::within(batch, place.end(batch, Some(N)));
     if place.null_mask == 0 {
         selection.narrow(|index| {
             let (buffer, start) = records.start(index);

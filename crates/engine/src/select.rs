@@ -6,7 +6,7 @@ use crossdock_format::{MAX_RECORD_BYTES, Record};
 use crossdock_mailbox::{Batch, Selection};
 use crossdock_query::{EvalError, Interpreter, Program, Projection};
 
-use crate::filter::Filter;
+use crate::filter::{Filter, reach};
 use crate::handler::{Handler, HandlerCounters, ParameterValues, Sink, Verdict};
 use crate::kernel::{Kernel, Records};
 use crate::project::RowPlan;
@@ -148,7 +148,12 @@ impl Handler for SelectHandler {
             return Verdict::forward(selection);
         };
         let mut made = 0;
-        let (count, mut records) = (selection.len(), Records::of(batch));
+        let outputs = match &program.projection {
+            Projection::Fields(outputs) => &outputs[..],
+            Projection::All => &[],
+        };
+        let within = reach(outputs.iter().map(|output| &output.expr), &program.input, batch);
+        let (count, mut records) = (selection.len(), Records::within(batch, within));
         let selected = selection.into_iter().map(|index| records.record(index));
         plan.make_all((count, selected), &program.input, interpreter, |record, row| match row {
             Ok(row) => {
@@ -157,7 +162,9 @@ impl Handler for SelectHandler {
             }
             Err(error) => {
                 counters.row_errors += 1;
-                errors.note(error, program, &Record::assume_checked(&program.input, record));
+                // One in pieces is a batch alone.
+                let whole = if batch.is_in_pieces() { batch.record(0) } else { record };
+                errors.note(error, program, &Record::assume_checked(&program.input, whole));
             }
         });
         counters.passed += made as u64;

@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::element::{Count, Element};
 use crate::field::FieldType;
-use crate::format::{Format, Layout};
+use crate::format::{Format, Layout, RECORD_ALIGN};
 use crate::record::{Record, load, record_len, slot};
 
 impl Layout {
@@ -27,7 +27,29 @@ impl Layout {
         if self.is_deep {
             return Walk::of(record, fixed).part(self, 0).is_ok().then_some(record);
         }
-        let (end, fixed_end) = (record.len() as u64, fixed as u64);
+        self.has_sound_slots(record, record.len()).then_some(record)
+    }
+
+    /// Whether a record of `len` bytes is sound, as far as its first bytes show: all of a layout without lists, or whose lists have
+    /// elements that need no look or lie in these bytes.
+    pub(crate) fn is_sound_by_front(&self, front: &[u8], len: usize) -> bool {
+        let fixed = self.blank.len();
+        let stated = front.first_chunk().map(|word| u32::from_le_bytes(*word) as usize);
+        let has_length = stated == Some(len) && len >= front.len() && len.is_multiple_of(RECORD_ALIGN);
+        if self.foreign.is_some() || !has_length || front.len() < fixed {
+            return false;
+        }
+        if self.is_deep {
+            return Walk { len, ..Walk::of(front, fixed) }.part(self, 0).is_ok();
+        }
+        self.has_sound_slots(front, len)
+    }
+
+    /// Whether the slots and `bool` bytes of a record of `len` bytes are sound, in a layout without lists. They lie in its fixed
+    /// part, so its first bytes are enough.
+    #[inline]
+    fn has_sound_slots(&self, record: &[u8], len: usize) -> bool {
+        let (end, fixed_end) = (len as u64, self.blank.len() as u64);
         // Negative where something is wrong. All terms are below 2^33 (and at most 4096 of them are added up), so the
         // difference of two has its top bit set exactly if the second is the greater.
         let mut flaws = 0;
@@ -43,7 +65,7 @@ impl Layout {
         for at in &self.bools {
             flaws |= 1_u64.wrapping_sub(load::<1>(record, *at as usize)[0].into());
         }
-        (flaws >> 63 == 0).then_some(record)
+        flaws >> 63 == 0
     }
 
     /// Why [`Layout::check`] refused these bytes, which are those from `at` on.
@@ -74,7 +96,10 @@ impl Layout {
 /// A walk over all that a record holds, at any depth. As no two slots may share bytes, it takes no more steps than the
 /// record has bytes, but for those of one list that is too long.
 struct Walk<'a> {
+    /// The record, or its first bytes.
     record: &'a [u8],
+    /// Its length in bytes.
+    len: usize,
     fixed: usize,
     /// Bytes that slots have claimed so far.
     claimed: u64,
@@ -83,7 +108,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn of(record: &'a [u8], fixed: usize) -> Self {
-        Self { record, fixed, claimed: 0, path: ElementPath::default() }
+        Self { record, len: record.len(), fixed, claimed: 0, path: ElementPath::default() }
     }
 
     /// The record, or the element that starts at `base`.
@@ -124,11 +149,11 @@ impl<'a> Walk<'a> {
     fn claim(&mut self, field: usize, at: usize, stride: u64) -> Result<(usize, usize), RecordProblem> {
         let (start, len) = slot(self.record, at);
         let bytes = len * stride;
-        if start + bytes > self.record.len() as u64 || (start < self.fixed as u64 && bytes > 0) {
+        if start + bytes > self.len as u64 || (start < self.fixed as u64 && bytes > 0) {
             return Err(RecordProblem::Slot { field, start: start as u32, len: len as u32 });
         }
         self.claimed += bytes;
-        let available = self.record.len() - self.fixed;
+        let available = self.len - self.fixed;
         if self.claimed > available as u64 {
             return Err(RecordProblem::SharedBytes { claimed: self.claimed, available });
         }
@@ -145,6 +170,10 @@ impl<'a> Walk<'a> {
         };
         if is_null || (!layout.is_deep && layout.slots.is_empty() && layout.bools.is_empty()) {
             return Ok(());
+        }
+        if count > 0 && start + count * element.stride as usize > self.record.len() {
+            // Of the first bytes of a record, which do not show that.
+            return Err(RecordProblem::Slot { field, start: start as u32, len: count as u32 });
         }
         for index in 0..count {
             self.path.push(field, index);
@@ -171,6 +200,14 @@ impl<'a> Record<'a> {
 }
 
 impl Format {
+    /// Whether a record of `len` bytes that begins with `front` is known to be sound. Its fixed part shows that, and the elements of its
+    /// lists where they have slots, `bool` bytes or unions; false where the rest of the record is needed to say so, or it is wrong:
+    /// then [`Format::check_records`] says which.
+    #[must_use]
+    pub fn is_sound_by_front(&self, front: &[u8], len: usize) -> bool {
+        self.layout().is_sound_by_front(front, len)
+    }
+
     /// Walks the payload of a packet: records back to back, each checked, then shown to `visit` with its start in the
     /// payload and its length in bytes. Returns how many there were.
     ///

@@ -2,8 +2,10 @@
 
 use crate::buffer::Buffer;
 use crate::heap::release;
+use crate::pieces::RecordSlices;
 use crate::selection::Selection;
 use std::fmt;
+use std::sync::Arc;
 
 /// One packet's payload: records back to back, in one buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +52,8 @@ pub struct Batch {
     /// Distance in bytes from one slice's packet to the next, each with room for a header before the slice; 0 where the
     /// slices are no packets.
     pub stride: usize,
+    /// Set where the slices are the pieces of one record ([`Batch::put_in_pieces`]).
+    pub(crate) pieces: Option<Arc<RecordSlices>>,
 }
 
 /// A batch takes at most 65,535 buffers and slices, and every range must lie inside what holds it.
@@ -80,6 +84,7 @@ impl Batch {
         self.format = 0;
         self.since_ns = 0;
         self.stride = 0;
+        self.pieces = None;
     }
 
     /// Adds a reference to a buffer and gives its index.
@@ -106,7 +111,7 @@ impl Batch {
         Ok(index)
     }
 
-    /// The bytes of record `index`; which is not asked whether it is meant.
+    /// The bytes of record `index`; which is not asked whether it is meant. One in pieces is joined for that, once.
     ///
     /// # Panics
     /// If there is no such record, or it was written down with a range outside its buffer.
@@ -114,7 +119,23 @@ impl Batch {
     pub fn record(&self, index: usize) -> &[u8] {
         let span = self.records[index];
         let buffer = &self.buffers[self.slices[span.slice as usize].buffer as usize];
-        &buffer[span.start as usize..][..span.len as usize]
+        let start = span.start as usize;
+        match buffer.get(start..start + span.len as usize) {
+            Some(record) => record,
+            None => self.far_record(span),
+        }
+    }
+
+    /// A record that does not lie in the buffer of its first slice.
+    #[cold]
+    fn far_record(&self, span: Span) -> &[u8] {
+        match &self.pieces {
+            Some(pieces) => pieces.joined(self),
+            None => {
+                &self.buffers[self.slices[span.slice as usize].buffer as usize][span.start as usize..]
+                    [..span.len as usize]
+            }
+        }
     }
 
     /// The bytes of slice `index`: one packet's payload.
@@ -181,5 +202,6 @@ impl Clone for Batch {
         self.format = from.format;
         self.since_ns = from.since_ns;
         self.stride = from.stride;
+        self.pieces.clone_from(&from.pieces);
     }
 }

@@ -30,6 +30,7 @@ pub mod failpoint;
 mod heap;
 #[cfg(not(any(loom, miri)))]
 pub mod host;
+mod pieces;
 mod pool;
 mod racy;
 pub mod ring;
@@ -43,6 +44,7 @@ pub const SESSION_GRANT_BYTES: usize = 64 << 10;
 
 pub use batch::{Batch, BatchFull, Slice, Span};
 pub use buffer::{Buffer, BufferId, BufferMut};
+pub use pieces::Fragments;
 pub use pool::{ClassStats, Pool, PoolConfig, PoolStats};
 pub use segment::{HugePages, prefer_huge_pages};
 pub use selection::{Progress, Selection};

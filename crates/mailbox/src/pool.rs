@@ -158,6 +158,12 @@ impl Pool {
         self.heap.reclaim(buffer);
     }
 
+    /// Whether a buffer is one of this pool.
+    #[inline]
+    pub fn owns(&self, buffer: &Buffer) -> bool {
+        self.heap.owns(buffer)
+    }
+
     /// A buffer of this pool with the first `len` bytes of another: that buffer itself, if it is one of this pool. `None` if none is
     /// free for a copy.
     pub fn own(&mut self, buffer: &Buffer, len: usize) -> Option<Buffer> {

@@ -3,6 +3,8 @@
 use crate::graph::gauges::Histogram;
 use crossdock_mailbox::host::ClientStatus;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// Why something was dropped. Each reason has a counter in [`Counters`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,6 +235,8 @@ pub(crate) struct Counters {
     pub(crate) datagrams_in: u64,
     pub(crate) datagrams_missing: u64,
     pub(crate) records_in: u64,
+    /// Records that came in pieces and were joined, here or where a node read one.
+    pub(crate) messages_joined: Arc<AtomicU64>,
     /// Records that joined the queues of subscribers, and those of them that were dropped from the queues.
     pub(crate) records_out: u64,
     pub(crate) records_unsent: u64,

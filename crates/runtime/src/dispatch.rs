@@ -3,10 +3,9 @@
 
 use crate::context::{Context, InWork};
 use crate::counters::DropReason;
-use crate::graph::build::alone;
 use crate::io::Received;
 use crate::net::frames::Data;
-use crate::net::joining::{RecordPiece, Refused};
+use crate::net::joining::{Place, Refused};
 use crate::net::payload::Arrived;
 use crate::net::peers::Publishing;
 use crate::net::secure::Unsealed;
@@ -186,7 +185,8 @@ impl Context {
         if data.header.piece != Piece::Whole || self.net.has_begun_record(key) {
             for span in spans {
                 let payload = &data.buffer[span.range()];
-                if !self.take_record_piece(key, &data.header, payload) {
+                let place = Place { buffer: &data.buffer, start: span.start as usize };
+                if !self.take_record_piece(key, &data.header, payload, Some(place)) {
                     // There was, when the packet was let in.
                     return self.refuse_piece(key, Refused::NoMemory);
                 }
@@ -231,15 +231,21 @@ impl Context {
         }
     }
 
-    /// A piece of a record that a peer publishes: the record goes to all that read its stream when it is whole. False if there is
-    /// no memory for it now, and nothing has changed.
-    pub(crate) fn take_record_piece(&mut self, key: usize, header: &Header, payload: &[u8]) -> bool {
+    /// A piece of a record that a peer publishes, which may stay in its `place`: the record goes to all that read its stream when it is
+    /// whole. False if there is no memory for it now, and nothing has changed.
+    pub(crate) fn take_record_piece(
+        &mut self,
+        key: usize,
+        header: &Header,
+        payload: &[u8],
+        place: Option<Place<'_>>,
+    ) -> bool {
         if header.piece == Piece::First && self.announced(key, header, 1).is_none() {
             return true;
         }
-        let (buffer, len) = match self.net.join_record(key, header.piece, payload) {
-            Ok(RecordPiece::Taken) => return true,
-            Ok(RecordPiece::Record { buffer, len }) => (buffer, len),
+        let record = match self.net.join_record(key, header.piece, payload, place) {
+            Ok(None) => return true,
+            Ok(Some(record)) => record,
             Err(Refused::NoMemory) => {
                 self.make_memory();
                 return false;
@@ -250,26 +256,26 @@ impl Context {
             }
         };
         if let Some((stream, format)) = self.announced(key, header, 1) {
-            self.take_record(key, header, (buffer, len), (stream, &format));
+            self.take_record(key, header, record, (stream, &format));
         }
         true
     }
 
-    /// A record alone in its buffer, `len` bytes long, goes to all that read its stream, if it is one.
+    /// A record that is a batch alone goes to all that read its stream, if it is one. Of one in pieces the first is looked at, and all of
+    /// it, joined, where that does not say that it is sound.
     pub(crate) fn take_record(
         &mut self,
         key: usize,
         header: &Header,
-        (buffer, len): (Buffer, usize),
+        mut batch: Batch,
         (stream, format): (usize, &Format),
     ) {
         let Some(is_first) = self.count_taken(key, header, 1) else { return };
-        let mut records = 0;
-        let checked = format.check_records(&buffer[..len], |_, _| records += 1);
+        (batch.stream, batch.format) = (stream as u32, format.id().0);
+        let is_sound = format.is_sound_by_front(batch.front(0), batch.payload_bytes());
+        let checked = if is_sound { Ok(1) } else { format.check_records(batch.record(0), |_, _| ()) };
         let flaw = match checked {
             Ok(1) => {
-                let mut batch = alone(buffer, len, format.id().0);
-                batch.stream = stream as u32;
                 if is_first {
                     self.keep_format(key, header);
                 }

@@ -22,6 +22,7 @@ use crossdock_query::{Program, QueryError, Select};
 use crossdock_transport::FormatName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl Context {
     /// Makes a mailbox of the daemon's own.
@@ -243,6 +244,7 @@ impl Context {
             network_bytes_in: device.bytes_received,
             network_bytes_out: device.bytes_sent,
             records_in: counters.records_in,
+            messages_joined: counters.messages_joined.load(Ordering::Relaxed),
             records_out: counters.records_out.saturating_sub(counters.records_unsent),
             records_queued: counters.records_out,
             records_unsent: counters.records_unsent,

@@ -145,8 +145,9 @@ impl Context {
         if self.net.is_short_of_buffers() {
             return Some(message);
         }
+        // It may not stay in memory that the client can write to.
         let payload = self.payload_of(header, &message);
-        if !self.take_record_piece(key, header, &payload) {
+        if !self.take_record_piece(key, header, &payload, None) {
             return Some(message);
         }
         self.host.interface_mut().free(message);

@@ -7,6 +7,7 @@
 use crate::context::Context;
 use crate::counters::DropReason;
 use crate::graph::bounds::PIECE_BYTES;
+use crate::graph::build::alone;
 use crate::net::frames::Data;
 use crate::net::peers::Peer;
 use crossdock_mailbox::host::Message;
@@ -42,7 +43,7 @@ impl Context {
         let (buffer, header) = (copy.freeze(), Header::new(PacketKind::Data, 0));
         let header = Header { stream: number, format: format.id().0, records: 1, ..header };
         if is_long {
-            self.take_record(key, &header, (buffer, len), (stream, &format));
+            self.take_record(key, &header, alone(buffer, len, header.format), (stream, &format));
         } else {
             let span = PayloadSpan { start: start as u32, len: len as u32, records: 1 };
             self.deliver_records(key, Data { buffer, header, spans: &[span], stride: start + len });

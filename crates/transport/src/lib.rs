@@ -50,6 +50,6 @@ pub use handshake::{Dialler, Hello, Welcome};
 pub use header::{HEADER_BYTES, Header, PacketError, PacketKind, Piece, VERSION};
 pub use order::{Follows, Origin, Traffic, TrafficClass};
 pub use packer::{MAX_PACKETS, MAX_SUPER_BYTES, SuperPacket};
-pub use pieces::{Cut, Joiner, MAX_CONTROL_BYTES, MAX_MESSAGE_BYTES, PieceError};
+pub use pieces::{Cut, Filling, Joiner, MAX_CONTROL_BYTES, MAX_MESSAGE_BYTES, PieceError};
 pub use session::{Limits, Session};
 pub use unit::Lengths;

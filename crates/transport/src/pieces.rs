@@ -175,6 +175,46 @@ pub fn split_first(payload: &[u8], most: usize) -> Result<(usize, &[u8]), PieceE
     Ok((bytes, payload.get(LENGTH_BYTES..).unwrap_or_default()))
 }
 
+/// How much of a message has come: the place in it of the piece that comes, and whether that piece may. It holds none of the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filling {
+    filled: usize,
+    bytes: usize,
+}
+
+impl Filling {
+    /// Begins a message of at most `most` bytes with its first piece; the part of its payload that is the message's.
+    ///
+    /// # Errors
+    /// See [`PieceError`].
+    pub fn begin(payload: &[u8], most: usize) -> Result<(Filling, &[u8]), PieceError> {
+        let (bytes, part) = split_first(payload, most)?;
+        let mut filling = Filling { filled: 0, bytes };
+        filling.take(Piece::Middle, part.len()).map(|_| (filling, part))
+    }
+
+    /// Takes a piece of `len` bytes behind the first; its place in the message.
+    ///
+    /// # Errors
+    /// See [`PieceError`].
+    pub fn take(&mut self, piece: Piece, len: usize) -> Result<Range<usize>, PieceError> {
+        if !matches!(piece, Piece::Middle | Piece::Last) {
+            return Err(PieceError::OutOfPlace);
+        }
+        let end = self.filled + len;
+        if end > self.bytes || (piece == Piece::Last && end < self.bytes) {
+            return Err(PieceError::Length);
+        }
+        Ok(std::mem::replace(&mut self.filled, end)..end)
+    }
+
+    /// Bytes of the message.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
 /// Joins the pieces of one message at a time, in memory `B`.
 #[derive(Debug)]
 pub struct Joiner<B> {
@@ -184,8 +224,7 @@ pub struct Joiner<B> {
 #[derive(Debug)]
 struct Begun<B> {
     memory: B,
-    filled: usize,
-    bytes: usize,
+    filling: Filling,
 }
 
 impl<B> Default for Joiner<B> {
@@ -198,7 +237,7 @@ impl<B: DerefMut<Target = [u8]>> Joiner<B> {
     /// Bytes of the message with pieces missing; 0 when there is none.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.begun.as_ref().map_or(0, |begun| begun.bytes)
+        self.begun.as_ref().map_or(0, |begun| begun.filling.bytes)
     }
 
     /// Whether pieces are missing of a message.
@@ -216,13 +255,14 @@ impl<B: DerefMut<Target = [u8]>> Joiner<B> {
     ///
     /// # Errors
     /// See [`PieceError`].
-    pub fn begin(&mut self, payload: &[u8], memory: B) -> Result<(), PieceError> {
+    pub fn begin(&mut self, payload: &[u8], mut memory: B) -> Result<(), PieceError> {
         if self.begun.is_some() {
             return Err(PieceError::OutOfPlace);
         }
-        let bytes = announced_bytes(payload, memory.len())?;
-        self.begun = Some(Begun { memory, filled: 0, bytes });
-        self.append(&payload[LENGTH_BYTES..])
+        let (filling, part) = Filling::begin(payload, memory.len())?;
+        memory[..part.len()].copy_from_slice(part);
+        self.begun = Some(Begun { memory, filling });
+        Ok(())
     }
 
     /// Takes a piece behind the first; gives the message back when it was the last: its memory, and its length.
@@ -230,27 +270,11 @@ impl<B: DerefMut<Target = [u8]>> Joiner<B> {
     /// # Errors
     /// See [`PieceError`].
     pub fn go_on(&mut self, piece: Piece, payload: &[u8]) -> Result<Option<(B, usize)>, PieceError> {
-        if !matches!(piece, Piece::Middle | Piece::Last) {
-            return Err(PieceError::OutOfPlace);
-        }
-        self.append(payload)?;
-        let is_complete = self.begun.as_ref().is_some_and(|begun| begun.filled == begun.bytes);
-        match piece {
-            Piece::Last if is_complete => Ok(self.begun.take().map(|begun| (begun.memory, begun.bytes))),
-            Piece::Last => Err(PieceError::Length),
-            _ => Ok(None),
-        }
-    }
-
-    fn append(&mut self, payload: &[u8]) -> Result<(), PieceError> {
         let begun = self.begun.as_mut().ok_or(PieceError::OutOfPlace)?;
-        let end = begun.filled + payload.len();
-        if end > begun.bytes {
-            return Err(PieceError::Length);
-        }
-        begun.memory[begun.filled..end].copy_from_slice(payload);
-        begun.filled = end;
-        Ok(())
+        let place = begun.filling.take(piece, payload.len())?;
+        begun.memory[place].copy_from_slice(payload);
+        let complete = if piece == Piece::Last { self.begun.take() } else { None };
+        Ok(complete.map(|begun| (begun.memory, begun.filling.bytes)))
     }
 }
 

@@ -19,6 +19,7 @@ mod foreign_any;
 mod foreign_pieces;
 mod foreign_write;
 mod formats;
+mod front;
 mod infer;
 mod items;
 mod json;

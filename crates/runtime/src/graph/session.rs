@@ -276,7 +276,11 @@ impl Graph {
     fn compacted(&self, port: &Port, batch: Batch, ws: &mut Workspace) -> Batch {
         let waits = |id: &NodeId| self.present_node(*id).is_some_and(|node| node.turn == Turn::Awaited);
         let held: usize = batch.buffers.iter().map(crossdock_mailbox::Buffer::capacity).sum();
-        if held / 4 < batch.payload_bytes() || !port.sessions.iter().chain(&port.converts).any(waits) {
+        // What a record in pieces holds has a bound of its own.
+        if batch.is_in_pieces()
+            || held / 4 < batch.payload_bytes()
+            || !port.sessions.iter().chain(&port.converts).any(waits)
+        {
             return batch;
         }
         let is_smaller = |compact: &Batch| compact.buffers.iter().all(|buffer| buffer.capacity() < held);

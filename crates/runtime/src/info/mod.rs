@@ -352,6 +352,9 @@ reports! {
         pub network_bytes_out: u64 = counter("crossdock_io_network_out").unit(Unit::Bytes),
         /// Received records.
         pub records_in: u64 = counter("crossdock_io_records_in"),
+        /// Records that came in pieces and were joined, since a node read them beyond their first piece or memory was short.
+        #[serde(default)]
+        pub messages_joined: u64 = counter("crossdock_io_messages_joined").title("messages joined"),
         /// Records that were sent or wait in a subscriber's queue: those that joined a queue and were not dropped from it.
         pub records_out: u64 = listed().title("records sent"),
         /// Records that joined the queues of subscribers.

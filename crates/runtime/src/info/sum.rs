@@ -65,6 +65,7 @@ impl ContextInfo {
         self.network_bytes_in += other.network_bytes_in;
         self.network_bytes_out += other.network_bytes_out;
         self.records_in += other.records_in;
+        self.messages_joined += other.messages_joined;
         self.records_out += other.records_out;
         self.records_queued += other.records_queued;
         self.records_unsent += other.records_unsent;

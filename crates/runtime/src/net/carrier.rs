@@ -6,7 +6,7 @@ use crate::net::space::{OpenPacket, Space};
 use crate::principal::Principal;
 use crossdock_device::{Device, Poller};
 use crossdock_mailbox::host::{HostError, HostInterface, Opened, Owner, PortOptions, Side};
-use crossdock_mailbox::{Batch, Pool};
+use crossdock_mailbox::{Batch, Fragments, Pool};
 use crossdock_transport::TrafficClass;
 use crossdock_transport::handshake::Close;
 use std::ops::RangeInclusive;
@@ -85,7 +85,13 @@ pub(crate) trait Carrier: std::fmt::Display {
     ///
     /// # Errors
     /// The reason for which it cannot be: there is no buffer for it now, or never.
-    fn send_long(&mut self, wire: &mut Wire<'_>, record: &[u8], format: u64, to: Recipient) -> Result<(), DropReason>;
+    fn send_long(
+        &mut self,
+        wire: &mut Wire<'_>,
+        record: Fragments<'_>,
+        format: u64,
+        to: Recipient,
+    ) -> Result<(), DropReason>;
 
     /// Memory for a packet of at least `needed` bytes, and of `wanted` bytes where the carrier has a choice.
     ///

@@ -5,12 +5,12 @@ use crate::net::carrier::{Carrier, Recipient, Whole, Wire};
 use crate::net::space::{Memory, OpenPacket, SinglePacket, Space};
 use crate::principal::Principal;
 use crossdock_device::Poller;
-use crossdock_mailbox::Batch;
 use crossdock_mailbox::attach::Farewell;
 use crossdock_mailbox::host::{
     ClientKey, Draft, Hold, HostError, HostInterface, Message, Opened, Owner, PortOptions, SESSION_GRANTS, Side,
     Watched,
 };
+use crossdock_mailbox::{Batch, Fragments};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::{Cut, Follows, Header, MAX_SUPER_BYTES, Origin, PacketKind, TrafficClass};
 use std::collections::VecDeque;
@@ -338,7 +338,13 @@ impl Carrier for Attached {
 
     /// In packets, in the daemon's own memory where the inbox has no room: nothing of what was let in is lost, and the queue's bound
     /// counts these bytes too.
-    fn send_long(&mut self, wire: &mut Wire<'_>, record: &[u8], format: u64, to: Recipient) -> Result<(), DropReason> {
+    fn send_long(
+        &mut self,
+        wire: &mut Wire<'_>,
+        record: Fragments<'_>,
+        format: u64,
+        to: Recipient,
+    ) -> Result<(), DropReason> {
         let cut = Cut::new(record.len(), MAX_SUPER_BYTES);
         let template = Header { stream: to.subscription, format, records: 1, ..Header::new(PacketKind::Data, 0) };
         for index in 0..cut.packets() {
@@ -349,10 +355,15 @@ impl Carrier for Attached {
             let outgoing = match draft {
                 Some(mut draft) => {
                     draft[..head.len()].copy_from_slice(&head);
-                    draft[head.len()..bytes].copy_from_slice(&record[range]);
+                    record.copy_range(range, &mut draft[head.len()..bytes]);
                     Outgoing::Drafted(draft.finish(bytes), label)
                 }
-                None => Outgoing::Own([&head, &record[range]].concat().into_boxed_slice(), label),
+                None => {
+                    let mut own = vec![0; bytes].into_boxed_slice();
+                    own[..head.len()].copy_from_slice(&head);
+                    record.copy_range(range, &mut own[head.len()..]);
+                    Outgoing::Own(own, label)
+                }
             };
             self.put(wire.host, outgoing);
         }

@@ -11,7 +11,7 @@ use crossdock_device::Sent;
 use crossdock_mailbox::host::{
     HostError, HostInterface, MailboxKey, Message, MessageLoss, Opened, Owner, PortOptions, Side,
 };
-use crossdock_mailbox::{Batch, BufferMut};
+use crossdock_mailbox::{Batch, BufferMut, Fragments};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::parts::Parts;
 use crossdock_transport::secure::PublicKey;
@@ -166,13 +166,19 @@ impl Carrier for Link {
         if fits || is_long(batch) { Whole::Shared } else { Whole::Records }
     }
 
-    fn send_long(&mut self, wire: &mut Wire<'_>, record: &[u8], format: u64, to: Recipient) -> Result<(), DropReason> {
+    fn send_long(
+        &mut self,
+        wire: &mut Wire<'_>,
+        record: Fragments<'_>,
+        format: u64,
+        to: Recipient,
+    ) -> Result<(), DropReason> {
         // No datagram is longer than a packet.
         if self.uses_datagrams || record.len() > wire.pool.largest_bytes() {
             return Err(DropReason::TooLong);
         }
         let mut buffer = wire.pool.alloc(record.len()).ok_or(DropReason::NoBuffer)?;
-        buffer[..record.len()].copy_from_slice(record);
+        record.copy_range(0..record.len(), &mut buffer);
         let batch = Arc::new(alone(buffer.freeze(), record.len(), format));
         Content::Record { batch, to }.enqueue(&mut self.session);
         Ok(())

@@ -3,18 +3,24 @@
 
 use crate::graph::bounds::is_long;
 use crate::net::carrier::Recipient;
+use crate::net::joining::LEAST_PIECE_BYTES;
 use crossdock_device::{Device, Sent};
-use crossdock_mailbox::{Batch, Buffer, BufferMut};
+use crossdock_mailbox::{Batch, Buffer, BufferMut, Fragments};
 use crossdock_transport::header::PayloadSpan;
 use crossdock_transport::pieces::Head;
 use crossdock_transport::{
-    Cut, HEADER_BYTES, Header, Lengths, MAX_PACKETS, Origin, PacketKind, Session, SuperPacket, TrafficClass,
+    Cut, HEADER_BYTES, Header, Lengths, MAX_PACKETS, MAX_SUPER_BYTES, Origin, PacketKind, Session, SuperPacket,
+    TrafficClass,
 };
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
+
+/// Slices of the packets of a message that one system call sends: a head for each, and its part of the message in as many slices as there
+/// are ends of packets and of pieces in it. All but the last piece of a record have [`LEAST_PIECE_BYTES`] bytes or more.
+const MAX_SLICES: usize = 2 * MAX_PACKETS + MAX_SUPER_BYTES / LEAST_PIECE_BYTES + 2;
 
 /// An outgoing unit: what one system call sends, kept until it is acknowledged.
 #[derive(Debug)]
@@ -42,11 +48,12 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    fn bytes(&self) -> &[u8] {
+    /// Its bytes where they lie: a record that came in pieces leaves in others, and is not joined for that.
+    fn fragments(&self) -> Fragments<'_> {
         match self {
-            Content::Control(message, _) => message,
-            Content::Mailbox { buffer, len, .. } => &buffer[..*len],
-            Content::Record { batch, .. } => batch.record(0),
+            Content::Control(message, _) => Fragments::from(&**message),
+            Content::Mailbox { buffer, len, .. } => Fragments::from(&buffer[..*len]),
+            Content::Record { batch, .. } => batch.fragments(0),
         }
     }
 
@@ -68,7 +75,7 @@ impl Content {
             Content::Mailbox { number, .. } => TrafficClass::Data(Origin::Mailbox(*number)),
             Content::Record { to, .. } => TrafficClass::Data(Origin::Stream(to.subscription)),
         };
-        let cut = Cut::new(self.bytes().len(), session.packet_bytes());
+        let cut = Cut::new(self.fragments().len(), session.packet_bytes());
         for packets in cut.units() {
             let payload = Payload::Message { content: self.clone(), cut, from: packets.start };
             session.sender.enqueue_super(payload, cut.lengths(packets), class, false);
@@ -191,16 +198,21 @@ impl Payload {
                 // Packet 0 of the message, which may be before the unit's.
                 let (template, first_seq) = (content.template(to), first_seq.wrapping_sub((*from).into()));
                 let packets = range.start + *from..range.end + *from;
-                let bytes = content.bytes();
+                let bytes = content.fragments();
                 let mut heads = [Head::EMPTY; MAX_PACKETS];
-                let mut slices = [IoSlice::new(&[]); 2 * MAX_PACKETS];
                 for (head, index) in heads.iter_mut().zip(packets.clone()) {
                     *head = cut.head(index, &template, first_seq);
                 }
-                for ((two, head), index) in slices.chunks_exact_mut(2).zip(&heads).zip(packets) {
-                    two.copy_from_slice(&[IoSlice::new(head), IoSlice::new(&bytes[cut.range(index)])]);
+                let parts = heads
+                    .iter()
+                    .zip(packets)
+                    .flat_map(|(head, index)| std::iter::once::<&[u8]>(head).chain(bytes.range(cut.range(index))));
+                let (mut slices, mut count) = ([IoSlice::new(&[]); MAX_SLICES], 0);
+                for (slice, part) in slices.iter_mut().zip(parts) {
+                    *slice = IoSlice::new(part);
+                    count += 1;
                 }
-                device.send(addr, &slices[..2 * range.len()], cut.stride())
+                device.send(addr, &slices[..count], cut.stride())
             }
         }
     }

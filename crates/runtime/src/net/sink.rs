@@ -6,7 +6,7 @@ use crate::graph::spill::Spill;
 use crate::net::carrier::{Carrier, Recipient, Whole, Wire};
 use crate::net::space::OpenPacket;
 use crossdock_engine::Sink;
-use crossdock_mailbox::Batch;
+use crossdock_mailbox::{Batch, Fragments};
 use crossdock_transport::{HEADER_BYTES, MAX_SUPER_BYTES};
 use std::ops::Range;
 
@@ -89,6 +89,8 @@ impl<'a> SessionSink<'a> {
                 self.output.flush(self.carrier, &mut self.wire, self.to);
                 return true;
             }
+            // In packets of its own, and out of its pieces.
+            _ if batch.is_in_pieces() => self.push_into_new(batch.fragments(0), 1),
             Whole::Slices => {
                 for (index, slice) in batch.slices.iter().enumerate() {
                     self.push_all(batch.slice(index), slice.records as u16);
@@ -110,11 +112,11 @@ impl<'a> SessionSink<'a> {
             self.bytes += bytes.len();
             return;
         }
-        self.push_into_new(bytes, records);
+        self.push_into_new(bytes.into(), records);
     }
 
     #[cold]
-    fn push_into_new(&mut self, bytes: &[u8], records: u16) {
+    fn push_into_new(&mut self, bytes: Fragments<'_>, records: u16) {
         if !self.spill.is_empty() {
             return self.put_off(bytes, records);
         }
@@ -127,7 +129,7 @@ impl<'a> SessionSink<'a> {
         let needed = HEADER_BYTES + bytes.len();
         let done = match needed {
             0..=MAX_SUPER_BYTES => self.carrier.open(&mut self.wire, needed, *wanted_bytes).map(|mut space| {
-                let is_taken = space.push(bytes, records);
+                let is_taken = space.push(bytes.whole(), records);
                 debug_assert!(is_taken, "there is room for what it was opened for");
                 *open = Some(OpenPacket { space, format: self.format, opened_ns: self.wire.now_ns });
             }),
@@ -149,9 +151,9 @@ impl<'a> SessionSink<'a> {
 
     /// Keeps a record for which there is no buffer. Where records come several at once, there always is one.
     #[cold]
-    fn put_off(&mut self, bytes: &[u8], records: u16) {
+    fn put_off(&mut self, bytes: Fragments<'_>, records: u16) {
         debug_assert_eq!(records, 1, "only packets of sessions over packets need buffers");
-        if !self.spill.push(bytes) {
+        if !self.spill.push(bytes.whole()) {
             self.wire.counters.drop(DropReason::NoBuffer, records.into());
             self.no_buffer += u64::from(records);
         }

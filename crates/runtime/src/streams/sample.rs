@@ -53,11 +53,11 @@ impl Sample {
         piece.clear();
         // From another place in each, with one record at least.
         let first = self.taken * 7 % batch.len();
-        for record in (first..batch.len()).map(|index| batch.record(index)) {
+        for record in (first..batch.len()).map(|index| batch.fragments(index)) {
             if !piece.is_empty() && piece.len() + record.len() > PIECE_BYTES {
                 break;
             }
-            piece.extend_from_slice(record);
+            record.range(0..record.len()).for_each(|bytes| piece.extend_from_slice(bytes));
         }
         self.taken += 1;
         self.records.take();

@@ -19,6 +19,7 @@ mod long;
 mod losses;
 mod morph;
 mod packets;
+mod pieces;
 mod procedures;
 mod reconnecting;
 mod refusals;

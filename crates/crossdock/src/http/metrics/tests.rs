@@ -217,7 +217,7 @@ fn a_histogram_s_ranges_add_up_to_its_count() {
 }
 
 /// The metrics of the fields: names that dashboards have.
-const IO: [(&str, &str); 36] = [
+const IO: [(&str, &str); 37] = [
     ("sessions", "crossdock_sessions"),
     ("max_sessions", "crossdock_sessions_bound"),
     ("turns", "crossdock_io_turns_total"),
@@ -233,6 +233,7 @@ const IO: [(&str, &str); 36] = [
     ("network_bytes_in", "crossdock_io_network_in_bytes_total"),
     ("network_bytes_out", "crossdock_io_network_out_bytes_total"),
     ("records_in", "crossdock_io_records_in_total"),
+    ("messages_joined", "crossdock_io_messages_joined_total"),
     ("records_queued", "crossdock_io_records_out_total"),
     ("records_unsent", "crossdock_io_records_unsent_total"),
     ("batches_whole", "crossdock_io_batches_whole_total"),

@@ -337,7 +337,7 @@ fn first(bytes: u64) -> Vec<u8> {
     [&bytes.to_le_bytes()[..], &[0; 64]].concat()
 }
 
-fn announced(addr: &str) -> Raw {
+pub(crate) fn announced(addr: &str) -> Raw {
     let mut raw = Raw::connect(addr);
     raw.greet().unwrap();
     let announce = Request::Announce {
