@@ -308,10 +308,14 @@ fn the_end_of_a_stream_closes_its_windows_and_those_of_the_steps_behind() {
     let sql = "SELECT window_start, sum(n) FROM (SELECT k, window_start, count(*) AS n FROM s GROUP BY k, \
                TUMBLE(ts, INTERVAL '5 seconds')) x GROUP BY TUMBLE(x.window_start, INTERVAL '10 seconds')";
     let mut run = SqlRun::new(sql, &[KEYED]);
-    run.feed("s", &at(&[(1, "a"), (7, "b"), (12, "a")]));
+    run.feed("s", &at(&[(1, "a"), (7, "b"), (9, "a")]));
     assert_eq!(run.rows.len(), 0);
+    // No window that is yet to leave begins before 10 s.
+    run.feed("s", &at(&[(10, "a")]));
+    assert_eq!(seconds(&run.rows), ["0|3"]);
+    run.feed("s", &at(&[(12, "a")]));
     run.end("s");
-    assert_eq!(seconds(&run.rows), ["0|2", "10s|1"]);
+    assert_eq!(seconds(&run.rows), ["0|3", "10s|2"]);
     assert_eq!((run.handler().due_ns(), run.handler().state_bytes()), (None, 0));
     // A publisher that comes later goes on where the stream was.
     run.feed("s", &at(&[(13, "a"), (4, "a"), (31, "a")]));

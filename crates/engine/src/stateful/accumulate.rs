@@ -15,6 +15,7 @@ use super::distinct::Distinct;
 use super::multiset::Multiset;
 use super::sketch::{Quantiles, Registers};
 use super::texts::{Joined, Texts, list_format};
+use super::word::WordColumn;
 use numbers::{deviation, integer, mean, number, units, whole};
 
 /// The slots of a group's aggregates. A slot begins with the number of values that count; the highest bit is for [`SPECIAL`].
@@ -80,6 +81,8 @@ struct Slot {
     ty: FieldType,
     /// Of a list: the format of a record whose only column it is.
     list: Option<Format>,
+    /// Of a sum: the place of the values, if one load reads them and all of them count.
+    word: Option<WordColumn>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -177,7 +180,11 @@ impl Slots {
                 _ => None,
             };
             let (filter, ty) = (aggregate.filter, aggregate.ty);
-            slots.slots.push(Slot { at, kind, arguments, filter, distinct, ty, list });
+            let word = match (kind, distinct) {
+                (AccumulatorKind::Whole { .. }, None) => arguments[0].and_then(|column| WordColumn::of(input, column)),
+                _ => None,
+            };
+            slots.slots.push(Slot { at, kind, arguments, filter, distinct, ty, list, word });
         }
         Ok(slots)
     }
@@ -204,6 +211,10 @@ impl Slots {
                 store(group, slot.at, (count + 1).to_le_bytes());
                 continue;
             };
+            if let Some(word) = slot.word {
+                word.get(row.bytes()).into_iter().for_each(|units| slot.add_whole(group, (units.into(), 0), 1));
+                continue;
+            }
             let value = plain(row.get(first));
             if value.is_null() {
                 continue;

@@ -10,6 +10,7 @@ use super::gathered::Gathered;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
 use super::moment::{Budget, Change, Emit, Lost, Moment};
 use super::pair::Pairs;
+use super::row_tests::RowTests;
 use super::rows::{Kept, List, ROW_BYTES, Rows};
 use super::time_queue::TimeQueue;
 use crate::saved::{SavedBytes, counted, put_bytes, put_flag, put_i64};
@@ -38,6 +39,8 @@ pub(super) struct Join {
     by_time: [TimeQueue<u32>; 2],
     pairs: Pairs,
     condition: Option<Program>,
+    /// The condition, if it needs no interpreter.
+    tests: Option<RowTests>,
     interpreter: Interpreter,
     key: Vec<u8>,
     /// Without bounds: rows are numbered as they come, and their numbers are their times.
@@ -67,6 +70,7 @@ impl Join {
             by_time: Default::default(),
             pairs: Pairs::of(formats, rows)?,
             condition: join.condition.clone(),
+            tests: join.condition.as_ref().and_then(|program| RowTests::of(&program.filter, &program.input)),
             interpreter: Interpreter::new(),
             key: Vec::new(),
             is_bounded: join.is_bounded(),
@@ -176,7 +180,7 @@ impl Join {
         (bytes, comes): (&[u8], bool),
         emit: Emit<'_>,
     ) -> bool {
-        let Join { arena, rows, lists, pairs, condition, interpreter, .. } = self;
+        let Join { arena, rows, lists, pairs, condition, tests, interpreter, .. } = self;
         let mut at = lists.get(number as usize).map_or(NONE, |lists| rows.last_until(lists[others], most));
         let mut is_matched = false;
         while let Some(&Kept { time, block, older, .. }) = rows.get(at) {
@@ -185,7 +189,14 @@ impl Join {
             }
             let partner = arena.get(block);
             let both = if others == 1 { [Some(bytes), Some(partner)] } else { [Some(partner), Some(bytes)] };
-            match pairs.make(both).and_then(|pair| Ok(holds(condition.as_ref(), pair, interpreter)?.then_some(pair))) {
+            let made = pairs.make(both).and_then(|pair| {
+                let holds = match tests {
+                    Some(tests) => tests.hold(pair),
+                    None => holds(condition.as_ref(), pair, interpreter)?,
+                };
+                Ok(holds.then_some(pair))
+            });
+            match made {
                 Ok(Some(pair)) => {
                     emit(Ok(if comes { Change::row(pair) } else { Change { before: Some(pair), after: None } }));
                     rows.set_matched(at);

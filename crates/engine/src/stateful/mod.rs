@@ -38,6 +38,7 @@ mod over;
 mod pair;
 mod past_rows;
 mod ranked;
+mod row_tests;
 mod rows;
 mod sketch;
 mod state;
@@ -45,6 +46,7 @@ mod table;
 mod texts;
 mod time_queue;
 mod windows;
+mod word;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -105,6 +107,8 @@ struct Reader {
     rows: Option<RowPlan>,
     /// Of a batch, the records that pass the conditions; where there are several readers.
     passed: Selection,
+    /// Whether that is all that were selected.
+    passes_all: bool,
     /// The number of these that made no row.
     left_out: u64,
 }
@@ -140,7 +144,15 @@ impl StatefulHandler {
                 Projection::All => None,
                 Projection::Fields(outputs) => Some(RowPlan::of(outputs, &reads.input, &reads.output)),
             };
-            Ok(Reader { port, program: reads, filter, rows, passed: Selection::default(), left_out: 0 })
+            Ok(Reader {
+                port,
+                program: reads,
+                filter,
+                rows,
+                passed: Selection::default(),
+                passes_all: false,
+                left_out: 0,
+            })
         };
         let readers: Vec<Reader> = readers.into_iter().map(reader).collect::<Result<_, String>>()?;
         if readers.iter().any(|reader| reader.program.input != readers[0].program.input) {
@@ -259,17 +271,18 @@ impl Parts<'_> {
     fn read_all(&mut self, batch: &Batch, selection: &Selection) {
         let Parts { readers, thens, state, flow, reading: Reading { interpreter, counters, errors, first_error } } =
             self;
-        for Reader { program, filter, passed, .. } in readers.iter_mut() {
+        for Reader { program, filter, passed, passes_all, .. } in readers.iter_mut() {
             passed.clone_from(selection);
             if !program.filter.iter().any(crossdock_query::Expr::is_fallible) {
                 filter.narrow(&program.filter, &program.input, interpreter, batch, passed, |_, _| {});
             }
+            *passes_all = passed.len() == selection.len();
         }
         let mut records = Records::of(batch);
         for index in selection {
             let bytes = records.record(index);
             let (mut is_taken, mut failed) = (false, None);
-            for reader in readers.iter_mut().filter(|reader| reader.passed.contains(index)) {
+            for reader in readers.iter_mut().filter(|reader| reader.passes_all || reader.passed.contains(index)) {
                 let port = reader.port;
                 match reader.make(bytes, interpreter) {
                     Ok(Some(row)) => {

@@ -143,6 +143,16 @@ impl Operator {
         }
     }
 
+    /// Whether nothing is due at this watermark of its only input, and what it has [given](Operator::given) stands; it takes note of the
+    /// watermark then.
+    #[inline]
+    pub(super) fn rests(&mut self, watermark: i64) -> bool {
+        match self {
+            Operator::Windows(windows) => windows.rests(watermark),
+            _ => false,
+        }
+    }
+
     /// The least that this time of the rows may be that it is yet to make.
     #[inline]
     pub(super) fn given(&self, time: RowTime, moment: Moment) -> i64 {

@@ -6,7 +6,9 @@ use crossdock_query::{DerivedTime, EvalError, Interpreter, Port, Program, Projec
 use super::latest::StateOrder;
 use super::moment::{Budget, Change, Lost, Moment};
 use super::operator::Operator;
+use super::row_tests::RowTests;
 use super::table::StageTables;
+use super::word::WordColumn;
 use crate::handler::{OperatorCounters, Sink};
 use crate::kernel::FieldPosition;
 use crate::project::RowPlan;
@@ -47,12 +49,16 @@ struct Stage {
     to: Option<Port>,
     /// Whether more of it is due than the last call has done.
     is_behind: bool,
+    /// The bytes that it used when it was last fed or settled.
+    used: usize,
 }
 
 #[derive(Debug)]
 struct Input {
     row: Format,
     time: Option<usize>,
+    /// The place of the time, if one load reads it.
+    time_place: Option<WordColumn>,
     lateness: i64,
     /// The time of the stage before whose bound is its watermark, if there is one.
     derived: Option<DerivedTime>,
@@ -87,6 +93,8 @@ impl Input {
 #[derive(Debug)]
 pub(super) struct Then {
     program: Program,
+    /// Its conditions, if they need no interpreter.
+    tests: Option<RowTests>,
     rows: Option<RowPlan>,
     to: Option<Port>,
     /// Where a record says which kind of change it is, if it does.
@@ -144,7 +152,9 @@ impl Then {
                 Projection::Fields(outputs) => Some(RowPlan::of(outputs, &program.input, &program.output)),
             };
             let word = stage.then.output.fields().last().filter(|_| program_of.changes && stage.to.is_none());
-            Then { program, rows, to: stage.to, word: word.map(FieldPosition::of), former: Vec::new(), passed: 0 }
+            let (to, word) = (stage.to, word.map(FieldPosition::of));
+            let tests = RowTests::of(&program.filter, &program.input);
+            Then { program, tests, rows, to, word, former: Vec::new(), passed: 0 }
         };
         program_of.stages.iter().map(then).collect()
     }
@@ -158,8 +168,12 @@ impl Then {
 
     /// Runs the program on a row; nothing if it does not pass.
     fn run(&mut self, row: &[u8], interpreter: &mut Interpreter) -> Result<Option<&[u8]>, EvalError> {
-        let Then { program, rows, .. } = self;
-        if !program.filter.is_empty() {
+        let Then { program, tests, rows, .. } = self;
+        if let Some(tests) = tests {
+            if !tests.hold(row) {
+                return Ok(None);
+            }
+        } else {
             let record = Record::assume_checked(&program.input, row);
             if !interpreter.matches(program, &record)? {
                 return Ok(None);
@@ -191,13 +205,27 @@ impl Stage {
         !waits && self.inputs.iter().all(|input| input.is_over)
     }
 
+    /// Takes the time of a row that an input has taken. Whether the stage is to be settled then.
+    #[inline]
+    fn goes_on(&mut self, input: usize, time: i64) -> bool {
+        let is_only = self.inputs.len() == 1;
+        let Some(input) = self.inputs.get_mut(input) else { return false };
+        let mark = time.saturating_sub(input.lateness);
+        let is_newest = input.time.is_some() && input.derived.is_none() && mark > input.mark;
+        if is_newest {
+            input.mark = mark;
+        }
+        self.is_behind || (is_newest && !(is_only && self.operator.rests(mark)))
+    }
+
     /// The time of a row of an input; `None` if it has none and needs one.
     #[inline]
     fn time_of(&self, input: usize, row: &[u8], now: i64) -> Option<i64> {
         let input = self.inputs.get(input)?;
-        match input.time {
-            None => Some(now),
-            Some(time) => match Record::assume_checked(&input.row, row).get(time) {
+        match (input.time, input.time_place) {
+            (None, _) => Some(now),
+            (_, Some(place)) => place.get(row).filter(|time| *time <= LATEST),
+            (Some(time), None) => match Record::assume_checked(&input.row, row).get(time) {
                 Value::Timestamp(time) if time <= LATEST => Some(time),
                 _ => None,
             },
@@ -235,6 +263,7 @@ impl State {
             let input = |input: &crossdock_query::StageInput| Input {
                 row: input.row.clone(),
                 time: input.time,
+                time_place: input.time.and_then(|time| WordColumn::time(&input.row, time)),
                 lateness: lateness(input),
                 derived: input.derived,
                 mark: i64::MIN,
@@ -246,7 +275,8 @@ impl State {
                 return Err("a stage gives its rows to one behind it".to_owned());
             }
             let operator = Operator::of(plan)?;
-            stages.push(Stage { operator, inputs, rows_out: 0, lost: Lost::default(), to: plan.to, is_behind: false });
+            let (lost, to) = (Lost::default(), plan.to);
+            stages.push(Stage { operator, inputs, rows_out: 0, lost, to, is_behind: false, used: 0 });
         }
         if stages.is_empty() {
             return Err("a query with state has a stage".to_owned());
@@ -306,8 +336,8 @@ impl State {
     pub(super) fn take(&mut self, thens: &mut [Then], port: Port, row: &[u8], flow: &mut Flow<'_>) {
         self.budget.renew();
         self.walk(thens).feed(port, Change::row(row), flow);
-        // A stage by itself keeps within the bound.
-        if self.stages.len() > 1 && self.used() > self.max_bytes {
+        // A stage by itself keeps within the bound. Those that no row came to use what they did.
+        if self.stages.len() > 1 && self.stages.iter().map(|stage| stage.used).sum::<usize>() > self.max_bytes {
             self.shed(thens, flow);
         }
     }
@@ -351,6 +381,7 @@ impl State {
             let Some((stage, then, mut behind)) = walk.at(number) else { continue };
             stage.operator.settle(&mut |row| behind.pass(then, row, flow));
         }
+        self.stages.iter_mut().for_each(|stage| stage.used = stage.operator.used());
         if self.used() > self.max_bytes {
             self.shed(thens, flow);
         }
@@ -476,12 +507,9 @@ impl<'w> Walk<'w> {
     /// Gives a change to a stage, and lets time go on if the row is the newest of its input.
     #[inline]
     fn feed(&mut self, port: Port, change: Change<'_>, flow: &mut Flow<'_>) {
-        let now = self.now;
+        let (now, max_bytes) = (self.now, self.max_bytes);
         let Some(row) = change.after.or(change.before) else { return };
-        let is_over = self
-            .at(port.stage)
-            .is_some_and(|(stage, ..)| stage.inputs.get(port.input).is_some_and(|input| input.is_over));
-        if is_over {
+        if self.is_over(port) {
             self.reopen(port);
         }
         let Some((stage, then, mut behind)) = self.at(port.stage) else { return };
@@ -499,20 +527,21 @@ impl<'w> Walk<'w> {
         };
         let (moment, table) = (stage.moment(time, now), flow.tables.rows(port.stage));
         stage.operator.take((port.input, change), moment, table, &mut |row| behind.pass(then, row, flow));
-        let Some(input) = stage.inputs.get_mut(port.input) else { return };
-        let mark = time.saturating_sub(input.lateness);
-        let is_newest = input.time.is_some() && input.derived.is_none() && mark > input.mark;
-        if is_newest {
-            input.mark = mark;
-        }
-        if is_newest || stage.is_behind {
+        if stage.goes_on(port.input, time) {
             self.settle(port.stage, flow);
         }
         // A row may bring many to the stages behind, before the bytes of all are looked at.
-        let max_bytes = self.max_bytes;
-        if let Some((stage, then, mut behind)) = self.at(port.stage) {
-            while stage.operator.used() > max_bytes && stage.operator.forget(&mut |row| behind.pass(then, row, flow)) {}
+        let Some((stage, then, mut behind)) = self.at(port.stage) else { return };
+        stage.used = stage.operator.used();
+        while stage.used > max_bytes && stage.operator.forget(&mut |row| behind.pass(then, row, flow)) {
+            stage.used = stage.operator.used();
         }
+    }
+
+    #[inline]
+    fn is_over(&self, port: Port) -> bool {
+        let stage = port.stage.checked_sub(self.first).and_then(|place| self.stages.get(place));
+        stage.and_then(|stage| stage.inputs.get(port.input)).is_some_and(|input| input.is_over)
     }
 
     /// A row comes by an input that was over: so may rows of the stages behind it.
@@ -532,6 +561,7 @@ impl<'w> Walk<'w> {
         let moment = stage.moment(i64::MIN, now);
         let budget = behind.budget;
         stage.is_behind = stage.operator.advance(moment, budget, &mut |row| behind.pass(then, row, flow));
+        stage.used = stage.operator.used();
         let Some(to) = then.to else { return };
         let Some((next, ..)) = behind.at(to.stage) else { return };
         let Some(input) = next.inputs.get_mut(to.input) else { return };

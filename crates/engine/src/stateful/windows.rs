@@ -7,10 +7,12 @@
 //!
 //! A call closes a bounded number of parts (see [`Budget`]). Other windows that are due stay, and the next call goes on.
 
+mod closing;
 mod corrected;
 mod saved;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crossdock_format::{Format, Record, RecordBuilder, Value};
 use crossdock_query::{Aggregation, EvalError, MAX_WINDOWS, RowTime, Window};
@@ -19,8 +21,9 @@ use super::accumulate::{Slots, Stores};
 use super::gathered::Gathered;
 use super::grow;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
-use super::moment::{Budget, Change, Emit, Lost, Moment, refused};
+use super::moment::{Change, Emit, Lost, Moment, refused};
 use super::time_queue::TimeQueue;
+use super::word::WordRow;
 
 /// The state of GROUP BY.
 #[derive(Debug)]
@@ -53,6 +56,8 @@ pub(super) struct Windows {
     ends: TimeQueue<(u32, u32)>,
     stores: Stores,
     row: RecordBuilder,
+    /// Makes the rows in its place, where it can.
+    word_row: Option<WordRow>,
     input: Format,
     key: Vec<u8>,
     /// The key of a row that takes the place of another.
@@ -70,6 +75,8 @@ pub(super) struct Windows {
     gathered: Gathered<(i64, i64)>,
     /// The last watermark.
     watermark: i64,
+    /// From the watermark at which all that was due was done, until the one at which the next window of fixed length may end.
+    rest: Range<i64>,
     pub(super) lost: Lost,
 }
 
@@ -127,9 +134,6 @@ struct Closing {
 /// The entries of sessions that are gone, beside as many as there are sessions, before they are removed.
 const MOST_STALE: usize = 64;
 
-/// Groups that are visited together: the memory of each comes into the cache while that of the others does.
-const AHEAD: usize = 16;
-
 /// The owner of values that are added up for a window.
 const TOTAL: u32 = u32::MAX;
 
@@ -185,6 +189,7 @@ impl Windows {
             ends: TimeQueue::default(),
             stores,
             row: RecordBuilder::new(rows),
+            word_row: WordRow::of(rows),
             input: input.clone(),
             key: Vec::new(),
             other_key: Vec::new(),
@@ -194,6 +199,7 @@ impl Windows {
             arrived: 0,
             gathered: Gathered::default(),
             watermark: i64::MIN,
+            rest: 0..0,
             lost: Lost::default(),
         })
     }
@@ -233,12 +239,12 @@ impl Windows {
     /// The least start or end of the windows that are yet to leave, at this watermark.
     pub(super) fn given(&self, time: RowTime, watermark: i64) -> i64 {
         let next = self.next_end().unwrap_or(i64::MAX);
-        let end = watermark.min(next);
         match (time, self.window) {
-            (RowTime::WindowEnd, Span::Fixed { .. } | Span::Session { .. }) => end,
-            // One that ends at the watermark has left, if it is not the next.
-            (RowTime::Closed, Span::Fixed { .. }) => next.min(watermark.saturating_add(1)),
-            (RowTime::WindowStart, Span::Fixed { size, .. }) => end.saturating_sub(size),
+            (RowTime::WindowEnd, Span::Session { .. }) => watermark.min(next),
+            (RowTime::WindowEnd | RowTime::Closed, Span::Fixed { step, .. }) => next.min(end_behind(watermark, step)),
+            (RowTime::WindowStart, Span::Fixed { size, step }) => {
+                next.min(end_behind(watermark, step)).saturating_sub(size)
+            }
             _ => i64::MIN,
         }
     }
@@ -310,15 +316,6 @@ impl Windows {
         sums + self.parts.get(part as usize).map_or(0, |part| part.newer as usize)
     }
 
-    /// The same for groups that are visited, which need the parts between as well.
-    fn look_up_all(&self, numbers: &[u32]) {
-        self.look_up(numbers.iter().copied());
-        let oldest =
-            |number: u32| self.groups.get(number as usize).and_then(|group| self.parts.get(group.oldest as usize));
-        let second = numbers.iter().filter_map(|number| oldest(*number)).map(|part| self.look_at(part.newer));
-        std::hint::black_box(second.sum::<usize>());
-    }
-
     #[inline]
     fn put(&mut self, bytes: &[u8], (key, hash): (&[u8], u32), (time, start): (i64, i64), emit: Emit<'_>) {
         let is_closed = match self.window {
@@ -376,7 +373,12 @@ impl Windows {
         match self.window {
             Span::Running => Some(0),
             Span::Fixed { size, step } => {
-                let start = time.div_euclid(step).checked_mul(step)?;
+                let is_in = |start: i64| time.checked_sub(start).is_some_and(|behind| (0..step).contains(&behind));
+                // Most rows are of the newest step, for which the division was done.
+                let start = match self.steps.back() {
+                    Some(newest) if is_in(newest.start) => newest.start,
+                    _ => time.div_euclid(step).checked_mul(step)?,
+                };
                 start.checked_add(step)?.checked_sub(size)?;
                 start.checked_add(size).filter(|end| *end > watermark).map(|_| start)
             }
@@ -425,8 +427,7 @@ impl Windows {
                     self.steps.insert(place, WindowStep { start, groups: std::mem::take(&mut self.spare) });
                     if place == 0 {
                         // The first window that it is in ends with it; but those that end before the watermark are closed.
-                        let open = self.watermark.div_euclid(step).saturating_add(1).saturating_mul(step);
-                        let end = start.saturating_add(step).max(open);
+                        let end = start.saturating_add(step).max(end_behind(self.watermark, step));
                         self.next_end = if self.steps.len() == 1 { end } else { self.next_end.min(end) };
                     }
                     place
@@ -550,138 +551,6 @@ impl Windows {
         }
     }
 
-    /// Closes windows that end at this time or before, as far as the budget goes; returns whether there are more. Rows leave in order of
-    /// the windows' ends.
-    #[inline]
-    pub(super) fn close(&mut self, watermark: i64, budget: &Budget, emit: Emit<'_>) -> bool {
-        self.watermark = watermark;
-        while self.next_end().is_some_and(|end| end <= watermark) {
-            if budget.is_spent() {
-                return true;
-            }
-            match self.window {
-                Span::Running => return false,
-                Span::Fixed { size, step } => self.close_fixed(size, step, budget, emit),
-                Span::Session { gap } => self.close_session(gap, budget, emit),
-            }
-        }
-        false
-    }
-
-    /// Emits the session that may end first, if it does end then.
-    fn close_session(&mut self, gap: i64, budget: &Budget, emit: Emit<'_>) {
-        let Some((end, (at, stamp))) = self.ends.pop() else { return };
-        budget.spend(1);
-        let Some(&part) = self.parts.get(at as usize).filter(|part| part.stamp == stamp) else { return };
-        let actual = part.last.saturating_add(gap);
-        if actual > end {
-            return self.ends.push(actual, (at, stamp));
-        }
-        self.emit(part.key, Some(at), Some((part.start, end)), emit);
-        self.remove(at);
-    }
-
-    /// Goes on with the window of fixed length that closes, or begins the next.
-    fn close_fixed(&mut self, size: i64, step: i64, budget: &Budget, emit: Emit<'_>) {
-        let Closing { end, step: mut at, mut visited } = match self.closing {
-            Some(closing) => closing,
-            None => {
-                // Rows may be of this window.
-                self.settle(emit);
-                self.round = self.round.wrapping_add(1);
-                Closing { end: self.next_end, step: i64::MIN, visited: 0 }
-            }
-        };
-        let mut place = self.steps.partition_point(|step| step.start < at);
-        while let Some(WindowStep { start, groups }) = self.steps.get(place).filter(|step| step.start < end) {
-            if *start != at {
-                (at, visited) = (*start, 0);
-            }
-            let Some(&number) = groups.get(visited) else {
-                place += 1;
-                continue;
-            };
-            if budget.is_spent() {
-                self.closing = Some(Closing { end, step: at, visited });
-                return;
-            }
-            if visited % AHEAD == 0 {
-                self.look_up_all(groups.get(visited..groups.len().min(visited + AHEAD)).unwrap_or_default());
-            }
-            visited += 1;
-            self.visit(number, (size, step), end, budget, emit);
-        }
-        self.closing = None;
-        let next = end.saturating_add(step);
-        while self.steps.front().is_some_and(|first| first.start < next.saturating_sub(size)) {
-            self.pop_step();
-        }
-        self.next_end = self.steps.front().map_or(i64::MAX, |first| next.max(first.start.saturating_add(step)));
-    }
-
-    /// Ends the window that closes, before a row of its time: one that comes after the end of its stream begins the window anew.
-    fn finish_closing(&mut self, start: i64, size: i64, step: i64, emit: Emit<'_>) {
-        let budget = Budget::default();
-        while self.closing.is_some_and(|closing| start < closing.end) {
-            budget.renew();
-            self.close_fixed(size, step, &budget, emit);
-        }
-    }
-
-    fn pop_step(&mut self) {
-        if let Some(WindowStep { mut groups, .. }) = self.steps.pop_front() {
-            groups.clear();
-            self.spare = groups;
-        }
-    }
-
-    /// Emits a group's row for the window that closes, if it was not yet visited, and lets go of the parts that are in no later one.
-    #[inline]
-    fn visit(&mut self, number: u32, (size, step): (i64, i64), end: i64, budget: &Budget, emit: Emit<'_>) {
-        budget.spend(1);
-        let Some(group) = self.groups.get_mut(number as usize) else { return };
-        if std::mem::replace(&mut group.round, self.round) == self.round {
-            return;
-        }
-        let (start, leave) = (end.saturating_sub(size), end.saturating_add(step).saturating_sub(size));
-        let (mut at, mut gone) = (group.oldest, 0);
-        let mut added = std::mem::take(&mut self.added);
-        while let Some(part) = self.parts.get(at as usize).filter(|part| part.start < end) {
-            budget.spend(1);
-            if part.start >= start {
-                added.push(at);
-            }
-            gone += usize::from(part.start < leave);
-            at = part.newer;
-        }
-        self.emit_sum(number, &mut added, (start, end), emit);
-        self.added = added;
-        for _ in 0..gone {
-            let oldest = self.groups.get(number as usize).map_or(NONE, |group| group.oldest);
-            self.remove(oldest);
-        }
-    }
-
-    /// Emits the row of a window: its parts together, the oldest first.
-    fn emit_sum(&mut self, number: u32, added: &mut Vec<u32>, window: (i64, i64), emit: Emit<'_>) {
-        match added.as_slice() {
-            [] => return,
-            [only] => self.emit(number, Some(*only), Some(window), emit),
-            _ => {
-                let mut total = std::mem::take(&mut self.total);
-                for at in added.iter() {
-                    if let Some(sums) = slots_of(&mut self.sums, *at, self.slots.bytes()) {
-                        self.slots.merge(&mut total, TOTAL, sums, &mut self.stores);
-                    }
-                }
-                self.total = total;
-                self.emit(number, None, Some(window), emit);
-                self.slots.clear(&mut self.total, &mut self.stores);
-            }
-        }
-        added.clear();
-    }
-
     /// Emits the row of a group: of a part, or of the total.
     fn emit(&mut self, number: u32, part: Option<u32>, window: Option<(i64, i64)>, emit: Emit<'_>) {
         emit(self.make(number, part, window).map(Change::row));
@@ -689,29 +558,48 @@ impl Windows {
 
     /// Makes the row of a group.
     fn make(&mut self, number: u32, part: Option<u32>, window: Option<(i64, i64)>) -> Result<&[u8], EvalError> {
-        let Windows { columns, slots, keys, stores, row, sums, total, .. } = self;
+        let Windows { columns, slots, keys, stores, row, word_row, sums, total, .. } = self;
         let sums = match part {
             Some(at) => slots_of(sums, at, slots.bytes()).unwrap_or_default(),
             None => total,
         };
-        row.clear();
+        let key = |stores: &Stores, each: &mut dyn FnMut(Value<'_>)| {
+            columns.values(keys.key(number, &stores.arena), |_, value| each(value));
+        };
+        let window = window.map(|(start, end)| [start, end].map(Value::Timestamp));
         let mut column = 0;
-        let mut result: Result<(), EvalError> = Ok(());
-        let mut set = |row: &mut RecordBuilder, value: Value<'_>| {
+        if let Some(words) = word_row {
+            words.clear();
+            let mut set = |value: &Value<'_>| {
+                column += 1;
+                words.set(column - 1, value)
+            };
+            let mut fits = true;
+            key(stores, &mut |value| fits &= set(&value));
+            window.iter().flatten().for_each(|time| fits &= set(time));
+            slots.results(sums, stores, |_, value| {
+                fits &= set(&value);
+                Ok(())
+            })?;
+            if fits {
+                return Ok(words.row());
+            }
+            column = 0;
+        }
+        row.clear();
+        let mut set = |value: Value<'_>| {
             column += 1;
             row.set(column - 1, value).map_err(|error| refused(&error))
         };
-        columns.values(keys.key(number, &stores.arena), |_, value| {
+        let mut result: Result<(), EvalError> = Ok(());
+        key(stores, &mut |value| {
             if result.is_ok() {
-                result = set(row, value);
+                result = set(value);
             }
         });
-        if let Some((start, end)) = window {
-            result =
-                result.and_then(|()| set(row, Value::Timestamp(start))).and_then(|()| set(row, Value::Timestamp(end)));
-        }
         result?;
-        slots.results(sums, stores, |_, value| set(row, value))?;
+        window.into_iter().flatten().try_for_each(&mut set)?;
+        slots.results(sums, stores, |_, value| set(value))?;
         row.finish().map_err(|_| EvalError::RecordTooLong)
     }
 
@@ -769,6 +657,12 @@ impl Windows {
         }
         NONE
     }
+}
+
+/// The first end of a window behind this time, where windows begin at multiples of the step.
+#[inline]
+fn end_behind(time: i64, step: i64) -> i64 {
+    time.div_euclid(step).saturating_add(1).saturating_mul(step)
 }
 
 #[inline]
