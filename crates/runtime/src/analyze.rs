@@ -1,11 +1,12 @@
 //! `explain analyze`: the operators of subscriptions and handlers at work, with their counts. All of it is read off gauges that are
 //! written once a batch.
 
-use crate::context::Context;
 use crate::handle::ContextHandle;
 use crate::info::{AnalyzeInfo, HandlerInfo, OperatorInfo, SubscriptionInfo};
 use crate::managers::view::{ShownHandler, View};
 use crate::refusal::Stopped;
+use crate::streams::Streams;
+use crate::subscriptions::Subscriptions;
 use crossdock_engine::{HandlerForm, SelectHandler};
 use crossdock_format::Format;
 use crossdock_query::{OperatorKind, PlanOperator, Query, Select};
@@ -23,12 +24,12 @@ pub(crate) struct AnalyzedSubscription {
     busy_ns: u64,
 }
 
-impl Context {
-    /// A subscription with what is counted of it, by its number.
-    pub(crate) fn analyzed(&self, id: u64) -> Option<AnalyzedSubscription> {
-        let (_, subscription) = self.subscriptions.iter().find(|(_, subscription)| subscription.id() == id)?;
-        let info = self.subscription_infos().into_iter().find(|info| info.id == id)?;
-        let stream = self.streams.get(subscription.stream())?;
+impl Subscriptions {
+    /// A subscription with what is counted of it, by its number. Its row is among `infos`.
+    fn analyzed(&self, id: u64, infos: Vec<SubscriptionInfo>, streams: &Streams) -> Option<AnalyzedSubscription> {
+        let (_, subscription) = self.iter().find(|(_, subscription)| subscription.id() == id)?;
+        let info = infos.into_iter().find(|info| info.id == id)?;
+        let stream = streams.get(subscription.stream())?;
         let format = stream.formats().last().map(|known| known.format.clone());
         let (select, busy_ns) = (Arc::clone(subscription.select()), subscription.gauges().busy_ns.get());
         Some(AnalyzedSubscription { info, stream: stream.name().to_owned(), select, format, busy_ns })
@@ -41,7 +42,11 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn analyze_subscription(&self, id: u64) -> Result<Option<AnalyzeInfo>, Stopped> {
-        let found = self.ask_all(move |context| context.analyzed(id))?;
+        let found = self.ask_all(move |context| {
+            let (place, of) = ((&context.net, &context.host), (&context.graph, &*context.access));
+            let infos = context.subscriptions.infos(&context.name, place, of);
+            context.subscriptions.analyzed(id, infos, &context.streams)
+        })?;
         let Some(subscription) = found.into_iter().flatten().next() else { return Ok(None) };
         let view = self.manager().view()?;
         let mut tree = OperatorTree::new(&view);

@@ -5,18 +5,21 @@
 use crate::admission::QueryCostModel;
 use crate::catalog::{Catalog, Snapshot};
 use crate::context::Context;
+use crate::graph::Graph;
 use crate::inbox::{AwaitedFormats, Inbox};
 use crate::managers::request::ControlRequest;
 use crate::morph::routes::{RoutePlan, RouteRequest};
+use crate::net::Net;
 use crate::net::peers::Publishing;
 use crate::pending::Pending;
 use crate::publications::Taken;
 use crate::refusal::{Stopped, refuse};
-use crate::streams::Stream;
-use crate::subscriptions::Planned;
+use crate::streams::{Stream, Streams};
+use crate::subscriptions::{Planned, Subscriptions};
 use crossdock_format::{Format, FormatId};
 use crossdock_query::Select;
 use crossdock_transport::control::{Publication, Refusal, RefusalCode};
+use crossdock_transport::handshake::Close;
 use crossdock_transport::{Notice, Reply};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -113,24 +116,18 @@ impl Context {
                 Some(gone) => {
                     let is_made = self.streams.get(number as usize).filter(|stream| stream.is_made() && !was_made);
                     if let Some(name) = is_made.map(|stream| stream.name().to_owned()) {
-                        self.check_readers(&name);
+                        let (net, snapshot) = (&self.net, self.streams.snapshot());
+                        let refused = self.access.refused_readers(net, snapshot, &self.subscriptions, &name);
+                        for (peer, Refusal { message, .. }) in refused {
+                            self.remove_peer(peer, "access", Some(Close { again: false, reason: message }));
+                        }
                     }
-                    self.forget_plans(number as usize, &gone);
+                    if let Some(stream) = self.streams.get(number as usize) {
+                        self.subscriptions.forget_plans(stream, &gone, &mut self.graph);
+                    }
                     self.take_formats(number as usize, Plans::default());
                 }
                 None => self.finish_awaited(number as usize),
-            }
-        }
-    }
-
-    /// The queries on a stream are no longer planned for these formats of it. A format that a subscription accepts stays.
-    fn forget_plans(&mut self, key: usize, gone: &[FormatId]) {
-        let Some(stream) = self.streams.get(key).filter(|_| !gone.is_empty()) else { return };
-        for key in stream.subscriptions().to_vec() {
-            let subscription = self.subscriptions.get_mut(key).filter(|subscription| subscription.accept().is_none());
-            if let Some(subscription) = subscription {
-                subscription.forget_formats(gone);
-                self.update_node(key);
             }
         }
     }
@@ -178,10 +175,14 @@ impl Context {
             stream.end_routes();
             self.note_wanted(key);
         }
-        self.forget_half_taken(key);
+        if let Some(stream) = self.streams.get(key) {
+            self.subscriptions.forget_half_taken(stream, &mut self.graph);
+        }
         let mut unplanned = Vec::new();
-        while let Some(format) = self.streams.get(key).and_then(Stream::next_format).cloned() {
-            unplanned = self.unplanned(key, &format, &plans);
+        while let Some(stream) = self.streams.get(key)
+            && let Some(format) = stream.next_format().cloned()
+        {
+            unplanned = self.subscriptions.unplanned(stream, &format, &plans);
             if !unplanned.is_empty() {
                 break;
             }
@@ -196,7 +197,7 @@ impl Context {
         if self.streams.get(key).is_some_and(Stream::is_planned) {
             return;
         }
-        let routes = self.route_request(key);
+        let routes = self.streams.route_request(key, &self.subscriptions, (&self.morph, &self.config.morph));
         if routes.is_none() && unplanned.is_empty() {
             return;
         }
@@ -217,15 +218,6 @@ impl Context {
             });
             context.take_formats(key, plans);
         });
-    }
-
-    /// The queries that are still to be planned before a stream has a format here. Of subscriptions that say what they
-    /// accept, the routes are planned, not the query.
-    fn unplanned(&self, key: usize, format: &Format, plans: &Plans) -> Vec<Unplanned> {
-        let subscriptions = self.streams.get(key).map(Stream::subscriptions).unwrap_or_default();
-        let subscriptions = subscriptions.iter().filter_map(|key| self.subscriptions.get(*key));
-        let left = subscriptions.filter(|s| s.accept().is_none() && !s.has_entry(format) && !plans.has(s.id(), format));
-        left.map(|s| (s.id(), s.select().clone(), format.clone())).collect()
     }
 
     /// Records of a format may come from now on. A panic has it planned and taken once more; if there is another one, it is taken as it
@@ -249,13 +241,6 @@ impl Context {
         }
     }
 
-    /// After a panic as a format was taken in: what was planned for it is planned anew, since its subscriber may not know of it.
-    fn forget_half_taken(&mut self, key: usize) {
-        let Some(stream) = self.streams.get(key).filter(|stream| stream.is_taking()) else { return };
-        let half_taken = stream.next_format().map(Format::id);
-        self.forget_plans(key, half_taken.as_slice());
-    }
-
     /// Takes a subscription's compiled query for one more format; the result is reported to the subscriber.
     fn take_plan(&mut self, key: usize, format: &Format, plans: &mut Plans) {
         let Some(subscription) = self.subscriptions.present_mut(key) else { return };
@@ -264,7 +249,7 @@ impl Context {
         let planned = plans.take(subscription.id(), format).filter(|_| !subscription.has_entry(format));
         let Some(planned) = planned else { return };
         let (planned, awaiting) = (subscription.add_planned(planned), subscription.awaited());
-        self.update_node(key);
+        self.subscriptions.update_node(key, &mut self.graph);
         match (planned, awaiting) {
             (Ok(_), Some(id)) => {
                 self.confirm_subscription(peer, id, number);
@@ -309,27 +294,21 @@ impl Context {
         let (name, announced) = (announcement.name.clone(), format.clone());
         // One that has gone is not answered.
         let still_there = self.net.still_there(pending.peer());
-        let Some((key, by)) = still_there.and_then(|key| Some((key, self.principal(key)?))) else { return };
-        let taken = announcement.publication.and_then(|publication| self.taken_here(key, &announcement, publication));
+        let Some((key, by)) = still_there.and_then(|key| Some((key, self.net.principal(key)?))) else { return };
+        let taken =
+            announcement.publication.and_then(|publication| self.net.taken_here(key, &announcement, publication));
         let quota = self.access.quotas(by).streams;
         let to_resume = announcement.publication.filter(|_| taken.is_none());
         let request = move |catalog: &mut Catalog| {
             let number = catalog.publish_as((by, quota), &name, &announced)?;
             Ok((number, to_resume.map(|publication| catalog.resume(&name, publication))))
         };
-        self.ask_catalog(request, move |context, published| match published {
+        self.inbox.own().ask(self.streams.catalog(), request, move |context, published| match published {
             Ok((number, resumed)) => context.when_known(number as usize, vec![format.id()], move |context| {
                 context.declare_key(pending, announcement, (format, taken.or(resumed)), number as usize);
             }),
             Err(refusal) => context.answer(&pending, Err(refusal)),
         });
-    }
-
-    /// The count of a publication that the session has announced before, in another format or again.
-    fn taken_here(&self, key: usize, of: &Announcement, publication: Publication) -> Option<Taken> {
-        let publishing = self.net.present_peer(key)?.publishing();
-        let before = publishing.iter().filter(|p| p.number == of.number).filter_map(|p| p.taken.as_ref());
-        before.clone().find(|taken| taken.publisher == publication.publisher).cloned()
     }
 
     /// Leads what the session is going to publish to all that take it.
@@ -370,7 +349,9 @@ impl Context {
         let durable = taken.as_ref().map(|taken| taken.count.durable()).filter(|_| self.durability.is_durable());
         let id_of_format = format.id();
         let publishing = Publishing { number: announcement.number, stream, format, taken, has_records: false };
-        let published = self.net.still_there(pending.peer()).map(|key| self.publish(key, publishing));
+        let Context { net, streams, graph, .. } = self;
+        let key = net.still_there(pending.peer());
+        let published = key.map(|key| net.publish(key, publishing, streams, graph));
         // The catalog has counted this session twice.
         if !matches!(published, Some(Ok(Announced { is_new_format: true, .. }))) {
             self.streams.end_format(stream, id_of_format);
@@ -396,21 +377,68 @@ impl Context {
         }
     }
 
-    /// A session publishes a stream in a format from now on.
-    fn publish(&mut self, key: usize, publishing: Publishing) -> Result<Announced, Refusal> {
-        let Some(peer) = self.net.present_peer_mut(key) else { return Ok(Announced::default()) };
-        let stream = publishing.stream;
-        let is_new_format = peer.publish(publishing)?;
-        let announced = Announced { is_new_format, ..Announced::default() };
-        let Some(published) = self.streams.present_mut(stream) else { return Ok(announced) };
-        let Some(publishers) = published.begin_publisher(key) else { return Ok(announced) };
-        self.graph.note_publishers(stream as u32, publishers);
-        Ok(Announced { is_new_stream: true, ..announced })
-    }
-
     /// Answers a request for which a peer was paused, and goes on with what it has sent meanwhile.
     pub(crate) fn answer(&mut self, pending: &Pending, outcome: Result<(), Refusal>) {
         self.answer_with(pending, reply(pending.id(), outcome));
+    }
+}
+
+impl Subscriptions {
+    /// The queries on a stream are no longer planned for these formats of it. A format that a subscription accepts stays.
+    fn forget_plans(&mut self, stream: &Stream, gone: &[FormatId], graph: &mut Graph) {
+        if gone.is_empty() {
+            return;
+        }
+        for &key in stream.subscriptions() {
+            let subscription = self.get_mut(key).filter(|subscription| subscription.accept().is_none());
+            if let Some(subscription) = subscription {
+                subscription.forget_formats(gone);
+                self.update_node(key, graph);
+            }
+        }
+    }
+
+    /// After a panic as a format was taken in: what was planned for it is planned anew, since its subscriber may not know of it.
+    fn forget_half_taken(&mut self, stream: &Stream, graph: &mut Graph) {
+        if stream.is_taking() {
+            let half_taken = stream.next_format().map(Format::id);
+            self.forget_plans(stream, half_taken.as_slice(), graph);
+        }
+    }
+
+    /// The queries that are still to be planned before a stream has a format here. Of subscriptions that say what they
+    /// accept, the routes are planned, not the query.
+    fn unplanned(&self, stream: &Stream, format: &Format, plans: &Plans) -> Vec<Unplanned> {
+        let subscriptions = stream.subscriptions().iter().filter_map(|key| self.get(*key));
+        let left = subscriptions.filter(|s| s.accept().is_none() && !s.has_entry(format) && !plans.has(s.id(), format));
+        left.map(|s| (s.id(), s.select().clone(), format.clone())).collect()
+    }
+}
+
+impl Net {
+    /// The count of a publication that the session has announced before, in another format or again.
+    fn taken_here(&self, key: usize, of: &Announcement, publication: Publication) -> Option<Taken> {
+        let publishing = self.present_peer(key)?.publishing();
+        let before = publishing.iter().filter(|p| p.number == of.number).filter_map(|p| p.taken.as_ref());
+        before.clone().find(|taken| taken.publisher == publication.publisher).cloned()
+    }
+
+    /// A session publishes a stream in a format from now on.
+    fn publish(
+        &mut self,
+        key: usize,
+        publishing: Publishing,
+        streams: &mut Streams,
+        graph: &mut Graph,
+    ) -> Result<Announced, Refusal> {
+        let Some(peer) = self.present_peer_mut(key) else { return Ok(Announced::default()) };
+        let stream = publishing.stream;
+        let is_new_format = peer.publish(publishing)?;
+        let announced = Announced { is_new_format, ..Announced::default() };
+        let Some(published) = streams.present_mut(stream) else { return Ok(announced) };
+        let Some(publishers) = published.begin_publisher(key) else { return Ok(announced) };
+        graph.note_publishers(stream as u32, publishers);
+        Ok(Announced { is_new_stream: true, ..announced })
     }
 }
 

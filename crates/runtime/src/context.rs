@@ -11,7 +11,6 @@ mod stepping;
 
 use crate::access::Access;
 use crate::admission::{Admission, QueryCostModel};
-use crate::catalog::Catalog;
 use crate::catalog::thread::CatalogHandle;
 use crate::clock::TurnClock;
 use crate::config::{ContextConfig, MorphConfig};
@@ -25,7 +24,7 @@ use crate::host::Host;
 use crate::host::services::Services;
 use crate::inbox::{Command, Commands, ContextInbox, Inbox};
 use crate::io::{Handed, IoPlace, Received};
-use crate::managers::request::{ControlRequest, EventKind, RequestQueue};
+use crate::managers::request::RequestQueue;
 use crate::morph::{Accept, Morph};
 use crate::net::peers::PeerRef;
 use crate::net::{Net, NetParts};
@@ -35,10 +34,9 @@ use crate::subscriptions::Subscriptions;
 use crossdock_device::ThreadNumber;
 use crossdock_mailbox::Pool;
 use crossdock_mailbox::host::{ClientKey, HostInterface, Owner};
+use crossdock_transport::ControlMessage;
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{ControlMessage, TrafficClass};
 use std::any::Any;
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -159,7 +157,8 @@ impl Context {
             name: parts.name,
             place,
             net,
-            streams: Streams::new(parts.catalog, graph.index()),
+            // With several contexts the count of a stream is not one of the records that have come here.
+            streams: Streams::new(parts.catalog, graph.index(), config.morph.durable && place.is_only()),
             subscriptions: Subscriptions::new(place),
             host: Host::new(parts.host, parts.services),
             morph: Morph::new(parts.morph_pool),
@@ -266,8 +265,8 @@ impl Context {
         let is_full = self.take_rings();
         self.tick_lagging();
         self.host.take_answers();
-        self.serve_remote();
-        self.report_losses();
+        self.net.serve_remote(&mut self.host);
+        self.net.report_losses(&mut self.host);
         self.tick_waiting();
         self.serve_sessions();
         // A socket that was not full has nothing more now; should it have, the poller says so at once.
@@ -284,7 +283,9 @@ impl Context {
         if !self.net.is_dirty() && !self.subscriptions.has_opened() {
             return;
         }
-        self.flush_opened(self.net.is_heavy());
+        // Super-packets that were filled in part leave at once in quiet times, and when their linger has passed in busy ones.
+        let linger_ns = if self.net.is_heavy() { u64::from(self.config.linger_us) * 1000 } else { 0 };
+        self.sessions().0.flush_opened(linger_ns);
         self.service_peers();
     }
 
@@ -296,9 +297,10 @@ impl Context {
         }
         let slice_ns = self.config.platform.slice_us.saturating_mul(1000);
         let more = self.graph.serve(slice_ns, self.net.now_ns(), &mut self.workspace);
-        let arrived = self.note_arrived();
+        let Context { graph, net, streams, workspace, .. } = self;
+        let arrived = streams.note_arrived(self.place.is_home(), graph, net, &mut workspace.spares);
         self.serve_sessions();
-        let has_turned = self.turn_credit();
+        let has_turned = self.net.turn_credit(&mut self.graph, &self.streams, &mut self.host);
         arrived || more || changed || has_turned || self.graph.is_changing()
     }
 
@@ -315,28 +317,6 @@ impl Context {
         self.net.open()?;
         early.into_iter().for_each(|command| self.carry_out_command(command));
         Ok(())
-    }
-
-    /// Makes a request to the catalog, and then runs a function here with the answer. Each change of the request is taken
-    /// in here before.
-    pub(crate) fn ask_catalog<T: Send + 'static>(
-        &self,
-        request: impl FnOnce(&mut Catalog) -> T + Send + 'static,
-        then: impl FnOnce(&mut Context, T) + Send + 'static,
-    ) {
-        self.inbox.own().ask(self.streams.catalog(), request, then);
-    }
-
-    /// Has all other I/O contexts do something. It goes through the control thread, since contexts do not wait for each other.
-    pub(crate) fn at_others(&self, work: impl Fn(&mut Context) + Clone + Send + 'static) {
-        let (inboxes, own) = (Arc::clone(self.inbox.all()), self.place.index);
-        self.streams.catalog().post(move |_| {
-            for (_, inbox) in inboxes.iter().enumerate().filter(|(at, _)| *at != own) {
-                let work = work.clone();
-                // It may have stopped.
-                let _ = inbox.post(move |context| work(context));
-            }
-        });
     }
 
     /// Has some work done on one of the planner's threads, and then runs a function here with its outcome.
@@ -442,7 +422,11 @@ impl Context {
             () if self.morph.awaits_crossing() => CROSSING_SLEEP_NS,
             () => LONGEST_SLEEP_NS,
         };
-        due_ns.saturating_sub(self.net.now_ns()).min(longest_ns).min(self.note_levels())
+        due_ns.saturating_sub(self.net.now_ns()).min(longest_ns).min(self.levels.update(
+            &mut self.graph,
+            &self.net,
+            &self.workspace,
+        ))
     }
 
     /// Ends the peers that are gone by what the timers say.
@@ -452,29 +436,12 @@ impl Context {
         }
         self.graph.wake_slow(self.net.now_ns());
         self.tick_losses();
-        self.tick_departures();
-        self.tick_positions();
+        self.note_gone(None);
+        let (mut sessions, streams, _) = self.sessions();
+        sessions.tick_positions(streams);
         for key in self.net.take_holding() {
-            self.note_holding(key);
+            self.note_event(self.subscriptions.holding_event(key, &self.net));
         }
-    }
-
-    /// Has the managers note an event of a subscriber that has held publishers back for a while.
-    #[cold]
-    fn note_holding(&self, key: usize) {
-        let Some(peer) = self.net.present_peer(key) else { return };
-        let blocking = peer.subscriptions().iter().filter_map(|of| self.subscriptions.present(*of));
-        let streams: BTreeSet<&str> = blocking.filter(|of| of.blocks()).map(|of| of.select().stream()).collect();
-        if streams.is_empty() {
-            return;
-        }
-        let streams: Vec<String> = streams.into_iter().map(|stream| format!("`{stream}`")).collect();
-        let text = format!(
-            "{peer} holds back the publishers of {}: its queue has been full for a second, and its policy is block",
-            streams.join(", ")
-        );
-        // The managers may have ended before.
-        let _ = self.to_managers.send(ControlRequest::Event(EventKind::Blocked, self.graph.index(), text));
     }
 
     /// Sends, acknowledges and re-arms the timer of every peer that was touched this turn.
@@ -502,7 +469,8 @@ impl Context {
     pub(crate) fn remove_peer(&mut self, key: usize, why: &'static str, close: Option<Close>) {
         // One that ends in the middle of a turn may be ended again for another reason in the same turn.
         let Some(subscriptions) = self.net.peer(key).map(|peer| peer.subscriptions().to_vec()) else { return };
-        self.note_departure(key, why, close.as_ref());
+        let event = self.net.departure(key, (why, close.as_ref()), &self.streams, &self.subscriptions);
+        self.note_gone(event);
         for subscription in subscriptions {
             self.remove_subscription(subscription);
         }
@@ -523,10 +491,10 @@ impl Context {
             // One that goes on in a later session has lost nothing.
             self.end_publishing(key, publishing.stream, publishing.goes_on());
         }
-        self.end_conversions(PeerRef { key, serial: peer.serial() });
+        self.morph.end_conversions(PeerRef { key, serial: peer.serial() }, &mut self.streams, &mut self.graph);
         self.net.end(peer, self.host.interface_mut(), why, close);
         self.host.disown(Owner::Session(key as u32));
-        self.report_closed_sides();
+        self.net.report_closed_sides(&mut self.host);
     }
 
     /// A client is gone. It goes on as a publisher, and as nothing else, until the context has had the buffers for what
@@ -537,7 +505,8 @@ impl Context {
         }
         // One that has ended its subscriptions itself has said so in what waits.
         if !self.net.has_deferred(key) {
-            self.note_subscriber_gone(key);
+            let event = self.net.present_peer(key).and_then(|peer| self.subscriptions.gone_event(peer));
+            self.note_gone(event);
         }
         let mut unrouted = Vec::new();
         for subscription in self.net.present_peer(key).map(|peer| peer.subscriptions().to_vec()).unwrap_or_default() {
@@ -548,7 +517,7 @@ impl Context {
         // No answer comes any more.
         unrouted.iter().for_each(|pending| self.go_on_unanswered(pending));
         self.host.prune();
-        self.report_closed_sides();
+        self.net.report_closed_sides(&mut self.host);
     }
 
     /// A peer no longer publishes a stream: notifies the subscribers, after the records that it sent, with whether it has
@@ -559,17 +528,12 @@ impl Context {
         self.streams.end_publishing(stream_key);
         // With the last, after all records of the stream, to the subscriptions of the streams derived from it.
         self.graph.arrive_end(stream_key as u32, publishers, is_finished);
-        self.end_published(stream_key);
+        self.streams.end_published(stream_key, self.place, &self.to_managers);
     }
 
     /// Queues a control message for a peer.
     pub(crate) fn send_control(&mut self, key: usize, message: &ControlMessage) {
-        self.send_control_as(key, message, message.class());
-    }
-
-    /// The same for a message of the class given.
-    pub(crate) fn send_control_as(&mut self, key: usize, message: &ControlMessage, class: TrafficClass) {
-        self.net.send_control(key, message, class, self.host.interface_mut());
+        self.net.send(key, message, self.host.interface_mut());
     }
 
     /// Carries out the commands of the handles; `false` when the context should stop.
@@ -586,7 +550,7 @@ impl Context {
     /// Notifies every peer that the daemon stops, so that no peer has to wait for a timeout.
     fn say_goodbye(&mut self) {
         let keys: Vec<usize> = self.net.peers().map(|(key, _)| key).collect();
-        self.flush_opened(false);
+        self.sessions().0.flush_opened(0);
         self.service_peers();
         for key in keys {
             let reason = "the daemon is shutting down".to_owned();

@@ -1,17 +1,19 @@
 //! Declarations of streams' states: by requests of the rest of the daemon, and by publishers.
 
-use crate::access::denied;
+use crate::access::{Access, denied};
 use crate::announcing::Announcement;
+use crate::catalog::Snapshot;
 use crate::context::Context;
 use crate::handle::ContextHandle;
 use crate::managers::request::{ChangeRequest, ControlRequest, KeyDeclaration};
 use crate::managers::spec::HandlerSpec;
 use crate::managers::state_spec::{StateSpec, WITHOUT, no_state, state_name};
+use crate::net::Net;
 use crate::pending::Pending;
 use crate::publications::Taken;
 use crate::refusal::{Stopped, refuse};
 use crossdock_format::Format;
-use crossdock_query::{QueryError, Select, Snapshot};
+use crossdock_query::{QueryError, Select, Snapshot as SnapshotKind};
 use crossdock_transport::control::{Refusal, RefusalCode};
 
 impl Context {
@@ -30,8 +32,10 @@ impl Context {
         };
         let published = (stream, taken.0.id());
         let state = StateSpec { key: announcement.key.clone(), ..StateSpec::default() };
-        let is_there = self.streams.snapshot().find(&state_name(&name)).is_some();
-        let admitted = if is_there { Ok(()) } else { self.admit_state(&pending, &name, state) };
+        let snapshot = self.streams.snapshot();
+        let is_there = snapshot.find(&state_name(&name)).is_some();
+        let admitted =
+            if is_there { Ok(()) } else { self.access.admit_state((&self.net, &pending), &name, state, snapshot) };
         if let Err(refusal) = admitted {
             return self.refuse_announced(&pending, published, refusal);
         }
@@ -49,14 +53,22 @@ impl Context {
             self.refuse_announced(&own, published, refuse(RefusalCode::Limit, why.to_string()));
         });
     }
+}
 
+impl Access {
     /// Checks that a publisher may declare the state of its stream: that takes what `crossdock streams set` does.
-    fn admit_state(&self, pending: &Pending, stream: &str, state: StateSpec) -> Result<(), Refusal> {
+    fn admit_state(
+        &self,
+        (net, pending): (&Net, &Pending),
+        stream: &str,
+        state: StateSpec,
+        snapshot: &Snapshot,
+    ) -> Result<(), Refusal> {
         state.check().map_err(|why| refuse(RefusalCode::State, why))?;
         // One that has gone is found to be so later.
-        let Some(key) = self.net.still_there(pending.peer()) else { return Ok(()) };
+        let Some(key) = net.still_there(pending.peer()) else { return Ok(()) };
         let change = ChangeRequest::Deploy(HandlerSpec::of_state(stream, state));
-        self.access.admit_change(&self.caller(key), (&change, None), self.streams.snapshot()).map_err(denied)
+        self.admit_change(&self.caller_at(net, key), (&change, None), snapshot).map_err(denied)
     }
 }
 
@@ -98,8 +110,8 @@ impl ContextHandle {
         let (text, keys, bytes) = (state.text(), state.max_keys, state.max_bytes);
         let age = state.max_age_ns.map(|ns| format!(", each for {} ms", ns / 1_000_000)).unwrap_or_default();
         let changes = match select.snapshot() {
-            Some(Snapshot::ThenChanges) => "all that is there, then each change, with `_change`",
-            Some(Snapshot::ThenDeltas) => {
+            Some(SnapshotKind::ThenChanges) => "all that is there, then each change, with `_change`",
+            Some(SnapshotKind::ThenDeltas) => {
                 "all that is there, then the columns that change, with `_change` and `_changed`"
             }
             _ => "all that is there",

@@ -207,8 +207,8 @@ mod tests {
         let daemon = ContextHandle::start(ContextConfig { listen, ..ContextConfig::default() }).unwrap();
         let mut client = Client::connect(daemon.local_addr(), 7);
         let losing: [fn(&mut Context, Pending); 4] = [
-            |context, pending| context.ask_catalog(move |_| lose(pending), |_, ()| {}),
-            |context, pending| context.ask_catalog(|_| (), move |_, ()| lose(pending)),
+            |context, pending| context.inbox.own().ask(context.streams.catalog(), move |_| lose(pending), |_, ()| {}),
+            |context, pending| context.inbox.own().ask(context.streams.catalog(), |_| (), move |_, ()| lose(pending)),
             |context, pending| context.plan(|_| (), move |_, _| lose(pending)),
             |context, pending| context.plan(move |_| lose(pending), |_, _| {}),
         ];

@@ -4,12 +4,13 @@
 use crate::context::{Context, InWork};
 use crate::counters::DropReason;
 use crate::io::Received;
+use crate::net::Net;
 use crate::net::frames::Data;
 use crate::net::joining::{Place, Refused};
 use crate::net::payload::Arrived;
 use crate::net::peers::Publishing;
 use crate::net::secure::Unsealed;
-use crate::streams::Stream;
+use crate::streams::{Stream, Streams};
 use crossdock_format::Format;
 use crossdock_mailbox::{Batch, Buffer, Slice, Span};
 use crossdock_transport::handshake::Close;
@@ -89,7 +90,7 @@ impl Context {
         if let Some(old) = self.net.session_at(from) {
             self.remove_peer(old, "replaced", None);
         }
-        let bound = self.most_sessions(self.net.origin(from));
+        let bound = self.access.most_sessions(self.net.origin(from), &self.config);
         self.net.open_session(&hello, from, bound);
     }
 
@@ -199,7 +200,7 @@ impl Context {
     /// Packets of whole records become a batch, which goes to all that read their stream.
     pub(crate) fn deliver_records(&mut self, key: usize, data: Data<'_>) {
         let spans = data.spans;
-        let Some((stream, format)) = self.announced(key, &data.header, spans.len() as u64) else { return };
+        let Some((stream, format)) = self.net.announced(key, &data.header, spans.len() as u64) else { return };
         let mut batch = self.workspace.spares.take();
         (batch.stream, batch.format, batch.stride) = (stream as u32, format.id().0, data.stride);
         let flaw = fill(&mut batch, data.buffer, spans, &format);
@@ -207,7 +208,7 @@ impl Context {
             return self.workspace.spares.keep(batch);
         };
         if is_first && !batch.is_empty() {
-            self.keep_format(key, &data.header);
+            self.streams.keep_format_of(&mut self.net, key, &data.header);
         }
         self.dispatch(batch, stream, &[]);
         if let Some((records, flaw)) = flaw {
@@ -223,7 +224,10 @@ impl Context {
             Err(refused) => return self.refuse_piece(key, refused),
         };
         if header.kind == PacketKind::Message {
-            return self.take_message(key, header.stream, &joined);
+            if let Err(close) = self.net.put_message(key, header.stream, &joined, &mut self.host) {
+                self.remove_peer(key, "beyond_credit", Some(close));
+            }
+            return;
         }
         match ControlMessage::decode(&joined) {
             Ok(ControlMessage::Request(request)) => self.carry_out(key, request),
@@ -240,7 +244,7 @@ impl Context {
         payload: &[u8],
         place: Option<Place<'_>>,
     ) -> bool {
-        if header.piece == Piece::First && self.announced(key, header, 1).is_none() {
+        if header.piece == Piece::First && self.net.announced(key, header, 1).is_none() {
             return true;
         }
         let record = match self.net.join_record(key, header.piece, payload, place) {
@@ -255,7 +259,7 @@ impl Context {
                 return true;
             }
         };
-        if let Some((stream, format)) = self.announced(key, header, 1) {
+        if let Some((stream, format)) = self.net.announced(key, header, 1) {
             self.take_record(key, header, record, (stream, &format));
         }
         true
@@ -277,26 +281,15 @@ impl Context {
         let flaw = match checked {
             Ok(1) => {
                 if is_first {
-                    self.keep_format(key, header);
+                    self.streams.keep_format_of(&mut self.net, key, header);
                 }
                 return self.dispatch(batch, stream, &[]);
             }
             Ok(found) => format!("{found} records where there may be one"),
             Err(error) => error.to_string(),
         };
-        self.untake(stream, 1);
+        self.streams.untake(stream, 1);
         self.disconnect_malformed(key, stream, 1, &flaw);
-    }
-
-    /// The stream and format of `packets` packets of records, as their peer announced them; what was not announced is counted.
-    fn announced(&mut self, key: usize, header: &Header, packets: u64) -> Option<(usize, Format)> {
-        let (number, format) = (header.stream, header.format);
-        let found = self.net.present_peer(key)?.published(number, format);
-        let found = found.map(|Publishing { stream, format, .. }| (*stream, format.clone()));
-        if found.is_none() {
-            self.net.count_drop(DropReason::Unannounced, packets);
-        }
-        found
     }
 
     /// Counts records of a publication, which are to be given to all that read its stream, and says whether its format has had no
@@ -317,20 +310,6 @@ impl Context {
         // Should it be the one that the publisher has, it begins another, and goes on from the right record.
         self.remove_peer(key, "superseded", Some(Close { again: true, reason }));
         None
-    }
-
-    /// Records that [`Context::count_taken`] has counted are none, and nobody gets them.
-    pub(crate) fn untake(&self, stream: usize, records: u64) {
-        self.streams.present(stream).into_iter().for_each(|stream| stream.entry().activity().untake(records));
-    }
-
-    /// The first record of a session's in this format is sound: the stream keeps the format.
-    #[cold]
-    pub(crate) fn keep_format(&mut self, key: usize, header: &Header) {
-        let peer = self.net.present_peer_mut(key);
-        if let Some((stream, format)) = peer.and_then(|peer| peer.note_records(header.stream, header.format)) {
-            self.streams.keep_format(stream, format);
-        }
     }
 
     /// There is no memory for a message: a peer that has begun one long ago and not ended it is disconnected.
@@ -388,29 +367,34 @@ impl Context {
         self.serve_sessions();
         self.graph.check_publishers(number);
     }
+}
 
-    /// Super-packets that were filled in part leave: at once in quiet times, when their linger has passed in busy ones.
-    pub(crate) fn flush_opened(&mut self, busy: bool) {
-        let linger_ns = if busy { u64::from(self.config.linger_us) * 1000 } else { 0 };
-        let mut opened = self.subscriptions.take_opened();
-        opened.retain(|&key| {
-            // It may have ended since, or its packet have left.
-            let Some(subscription) = self.subscriptions.get(key) else { return false };
-            let Some(opened_ns) = subscription.opened_ns() else { return false };
-            if self.net.now_ns() < opened_ns.saturating_add(linger_ns) {
-                return true;
-            }
-            self.flush_subscription(key);
-            false
-        });
-        self.subscriptions.keep_opened(opened);
+impl Net {
+    /// The stream and format of `packets` packets of records, as their peer announced them; what was not announced is counted.
+    fn announced(&mut self, key: usize, header: &Header, packets: u64) -> Option<(usize, Format)> {
+        let (number, format) = (header.stream, header.format);
+        let found = self.present_peer(key)?.published(number, format);
+        let found = found.map(|Publishing { stream, format, .. }| (*stream, format.clone()));
+        if found.is_none() {
+            self.count_drop(DropReason::Unannounced, packets);
+        }
+        found
+    }
+}
+
+impl Streams {
+    /// Records that [`Context::count_taken`] has counted are none, and nobody gets them.
+    pub(crate) fn untake(&self, stream: usize, records: u64) {
+        self.present(stream).into_iter().for_each(|stream| stream.entry().activity().untake(records));
     }
 
-    /// The open packet of a subscription joins its queue.
-    pub(crate) fn flush_subscription(&mut self, key: usize) {
-        let Some(subscription) = self.subscriptions.present_mut(key) else { return };
-        let (peer, to) = (subscription.peer(), subscription.recipient());
-        self.net.flush(peer, subscription.packet(), to, self.host.interface_mut());
+    /// The first record of a session's in this format is sound: the stream keeps the format.
+    #[cold]
+    pub(crate) fn keep_format_of(&self, net: &mut Net, key: usize, header: &Header) {
+        let peer = net.present_peer_mut(key);
+        if let Some((stream, format)) = peer.and_then(|peer| peer.note_records(header.stream, header.format)) {
+            self.keep_format(stream, format);
+        }
     }
 }
 

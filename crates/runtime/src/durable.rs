@@ -33,7 +33,7 @@ impl Context {
         let blocking: Vec<(usize, usize)> = blocking.map(|(key, subscription)| (key, subscription.peer())).collect();
         let mut is_delivered = true;
         for (key, peer) in blocking {
-            self.flush_subscription(key);
+            self.sessions().0.flush(key);
             is_delivered &= self.net.backlog(peer, self.host.interface()).bytes == 0;
         }
         is_delivered

@@ -2,15 +2,17 @@
 //! queue's bound, reports to the subscriber, ends of streams.
 
 use crate::context::Context;
+use crate::graph::Graph;
 use crate::graph::edge::Queued;
 use crate::graph::run::Outcome;
 use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
 use crate::graph::spill::Spill;
-use crate::managers::request::{ControlRequest, EventKind};
+use crate::managers::request::EventKind;
 use crate::net::Net;
 use crate::net::queues::MOST_PACKETS;
 use crate::net::sink::SessionSink;
-use crate::subscriptions::{Subscription, Subscriptions};
+use crate::streams::Streams;
+use crate::subscriptions::Subscriptions;
 use crossdock_engine::Sink;
 use crossdock_mailbox::host::HostInterface;
 use crossdock_transport::handshake::Close;
@@ -24,6 +26,14 @@ pub(crate) struct Sessions<'a> {
     pub(crate) net: &'a mut Net,
     /// The memory that attached clients share.
     pub(crate) host: &'a mut HostInterface,
+}
+
+/// A session that is to end because of the queue of one of its subscriptions.
+pub(crate) struct QueueEnd {
+    /// Its peer.
+    pub(crate) peer: usize,
+    /// The reason that it is sent.
+    pub(crate) close: Close,
 }
 
 impl Egress for Sessions<'_> {
@@ -90,6 +100,13 @@ impl Sessions<'_> {
 }
 
 impl Context {
+    /// What has to do with its sessions' queues, the streams and the graph.
+    #[inline]
+    pub(crate) fn sessions(&mut self) -> (Sessions<'_>, &Streams, &mut Graph) {
+        let Context { subscriptions, net, host, streams, graph, .. } = self;
+        (Sessions { subscriptions, net, host: host.interface_mut() }, streams, graph)
+    }
+
     /// Lets the nodes of sessions run, as far as their sessions and the buffers have room for what comes of it.
     pub(crate) fn serve_sessions(&mut self) {
         loop {
@@ -107,7 +124,8 @@ impl Context {
                 Some(SessionStep::Ended(key, publishers, lost)) => self.report_end(key, publishers, lost),
                 Some(SessionStep::StateLost(key, loss)) => self.end_reading(key, loss),
                 Some(SessionStep::Converted { stream, chain, lost, has_failed }) => {
-                    self.note_converted(stream as usize, chain, lost, has_failed);
+                    let converted = (chain, lost, has_failed);
+                    self.streams.note_converted(stream as usize, converted, &mut self.net, &self.to_managers);
                 }
                 None => return,
             }
@@ -123,34 +141,24 @@ impl Context {
         let message = "the query failed on a record because of a bug in the daemon: its records are dropped".to_owned();
         let text = format!("the query `{}`: {message}", subscription.select().sql());
         self.send_control(peer, &Notice::Unreadable { subscription: number, message }.into());
-        // The managers may have ended before.
-        let _ = self.to_managers.send(ControlRequest::Event(EventKind::Failed, self.graph.index(), text));
+        self.note_event(Some((EventKind::Failed, text)));
         self.check_queue(key);
     }
 
     /// Notifies a subscription that a publisher has stopped, after the records that came.
     pub(crate) fn report_end(&mut self, key: usize, publishers: u32, lost: u32) {
-        self.flush_subscription(key);
-        self.settle_queue(key);
-        // It may have been disconnected for its queue.
-        if self.subscriptions.get(key).is_none() {
-            return;
+        let (mut sessions, streams, graph) = self.sessions();
+        sessions.flush(key);
+        if let Some(QueueEnd { peer, close }) = sessions.settle_queue(key, graph) {
+            return self.remove_peer(peer, "queue_full", Some(close));
         }
-        self.note_losses(key);
-        self.report_dropped(key, true);
-        self.report_position(key, true);
+        sessions.note_losses(key);
+        sessions.report_dropped(key, true);
+        sessions.report_position(key, true, streams);
         let Some(subscription) = self.subscriptions.present(key) else { return };
         let (peer, number) = (subscription.peer(), subscription.number());
         let notice = Notice::StreamEnded { subscription: number, publishers, lost };
         self.send_control(peer, &ControlMessage::Notice(notice));
-    }
-
-    /// A subscriber whose policy is to be disconnected has lost records.
-    #[cold]
-    pub(crate) fn disconnect_behind(&mut self, key: usize) {
-        let Some(peer) = self.subscriptions.present(key).map(Subscription::peer) else { return };
-        let reason = "the subscriber's queue is full and its policy is disconnect".to_owned();
-        self.remove_peer(peer, "queue_full", Some(Close { again: false, reason }));
     }
 }
 

@@ -1,53 +1,57 @@
 //! Answers to the handle: the lists, and the cost of a query.
 
+use crate::access::Access;
+use crate::config::ByName;
 use crate::context::Context;
 use crate::estimate::estimate;
+use crate::graph::Graph;
 use crate::graph::slow::{Reducer, Slow};
 use crate::handle::ExplainError;
+use crate::host::Host;
 use crate::info::{
     ClientInfo, ContextInfo, DomainInfo, ExplainInfo, FieldInfo, FormatInfo, SessionInfo, StreamInfo, SubscriptionInfo,
 };
 use crate::ledger::Ledger;
 use crate::morph::Accept;
 use crate::morph::lists::Planned;
+use crate::net::Net;
 use crate::net::packets::Link;
 use crate::net::peers::Peer;
-use crate::net::queues::Backlog;
-use crate::streams::Stream;
-use crate::subscriptions::{Subscription, narrowed_to};
+use crate::streams::{Stream, Streams};
+use crate::subscriptions::{Subscriptions, narrowed_to};
 use crossdock_engine::{Handler, SelectHandler};
 use crossdock_format::{Format, FormatId, ReadCost};
-use crossdock_mailbox::host::{ClientStatus, DomainStatus, MailboxOptions, Owner};
+use crossdock_mailbox::host::{ClientStatus, DomainStatus};
 use crossdock_query::{Program, QueryError, Select};
 use crossdock_transport::FormatName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl Context {
-    /// Makes a mailbox of the daemon's own.
-    pub(crate) fn create_own_mailbox(&mut self, name: &str, options: MailboxOptions) -> Result<(), String> {
-        self.host.create_mailbox(Owner::Daemon, name, options).map_err(|error| error.to_string())
+impl Streams {
+    /// All streams, with what their subscriptions have.
+    pub(crate) fn infos(&self, (net, host): (&Net, &Host), of: (&Subscriptions, &Graph)) -> Vec<StreamInfo> {
+        self.keyed().map(|(key, stream)| stream.info_with(key, (net, host), of)).collect()
     }
+}
 
-    /// All streams.
-    pub(crate) fn stream_infos(&self) -> Vec<StreamInfo> {
-        self.streams.keyed().map(|(key, stream)| self.stream_info(key, stream)).collect()
-    }
-
-    fn stream_info(&self, key: usize, stream: &Stream) -> StreamInfo {
-        let (mut served, mut held_records, mut in_flight) = (stream.served(), 0, 0);
-        let mut backlog = self.net.no_backlog();
-        for (at, subscription) in
-            stream.subscriptions().iter().filter_map(|at| Some((*at, self.subscriptions.get(*at)?)))
-        {
-            held_records += self.graph.held(at).0;
-            in_flight += self.graph.in_flight(at);
+impl Stream {
+    fn info_with(
+        &self,
+        key: usize,
+        (net, host): (&Net, &Host),
+        (subscriptions, graph): (&Subscriptions, &Graph),
+    ) -> StreamInfo {
+        let (mut served, mut held_records, mut in_flight) = (self.served(), 0, 0);
+        let mut backlog = net.no_backlog();
+        for (at, subscription) in self.subscriptions().iter().filter_map(|at| Some((*at, subscriptions.get(*at)?))) {
+            held_records += graph.held(at).0;
+            in_flight += graph.in_flight(at);
             served.add(subscription);
-            backlog = backlog.max(self.backlog(subscription));
+            backlog = backlog.max(net.backlog(subscription.peer(), host.interface()));
         }
         StreamInfo {
-            blocked: if self.graph.is_blocked(key as u32) { stream.publishers().len() as u32 } else { 0 },
+            blocked: if graph.is_blocked(key as u32) { self.publishers().len() as u32 } else { 0 },
             records_out: served.records_out.saturating_sub(served.records_unsent),
             records_queued: served.records_out,
             records_unsent: served.records_unsent,
@@ -62,31 +66,30 @@ impl Context {
             backlog_bytes: backlog.bytes,
             queue_bytes: backlog.bound,
             held_records,
-            ..stream.info(self.net.now_ns())
+            ..self.info(net.now_ns())
         }
     }
+}
 
-    fn backlog(&self, subscription: &Subscription) -> Backlog {
-        self.net.backlog(subscription.peer(), self.host.interface())
+impl Net {
+    /// Sessions over packets, of the context of this name.
+    pub(crate) fn session_infos(&self, context: &str, streams: &Streams) -> Vec<SessionInfo> {
+        let sessions = self.peers().filter_map(|(key, peer)| Some((key, peer, peer.link()?)));
+        sessions.map(|(key, peer, link)| self.session_info(key, (peer, link), context, streams)).collect()
     }
 
-    /// Sessions over packets.
-    pub(crate) fn session_infos(&self) -> Vec<SessionInfo> {
-        self.net.peers().filter_map(|(key, peer)| Some(self.session_info(key, peer, peer.link()?))).collect()
-    }
-
-    fn session_info(&self, key: usize, peer: &Peer, link: &Link) -> SessionInfo {
+    fn session_info(&self, key: usize, (peer, link): (&Peer, &Link), context: &str, streams: &Streams) -> SessionInfo {
         let (session, sender) = (&link.session, &link.session.sender);
         let (stats, datagrams) = (sender.stats(), session.receiver.datagrams());
         let all = stats.packets + stats.resent;
         SessionInfo {
             id: link.number,
-            context: self.name.clone(),
+            context: context.to_owned(),
             peer: link.addr.to_string(),
             security: if link.client.is_some() { "keys" } else { "none" }.to_owned(),
             key: link.client.map(|key| key.to_string()),
-            route: self.net.route_of(link.addr),
-            publishes: self.published_by(peer),
+            route: self.route_of(link.addr),
+            publishes: streams.published_by(peer),
             subscriptions: peer.subscriptions().len() as u32,
             packet_bytes: session.packet_bytes() as u64,
             mtu_probes: sender.mtu_stats().probes,
@@ -99,7 +102,7 @@ impl Context {
             flight_bytes: sender.flight_bytes(),
             backlog_bytes: sender.backlog_bytes(),
             receive_window_bytes: session.window_bytes(),
-            circuit_bytes: self.net.circuit_bytes(key),
+            circuit_bytes: self.circuit_bytes(key),
             packets_out: stats.packets,
             packets_resent: stats.resent,
             loss: if all == 0 { 0.0 } else { stats.resent as f64 / all as f64 },
@@ -111,32 +114,24 @@ impl Context {
         }
     }
 
-    /// The names of the streams that a peer publishes.
-    fn published_by(&self, peer: &Peer) -> Vec<String> {
-        let name = |stream| self.streams.get(stream).map(|stream| stream.name().to_owned());
-        let mut names: Vec<String> = peer.publishing().iter().filter_map(|p| name(p.stream)).collect();
-        names.sort();
-        names.dedup();
-        names
+    /// Attached clients, of the context of this name.
+    pub(crate) fn client_infos(&self, context: &str, streams: &Streams, host: &Host) -> Vec<ClientInfo> {
+        host.interface().clients().into_iter().map(|status| self.client_info(status, context, streams)).collect()
     }
 
-    pub(crate) fn client_infos(&self) -> Vec<ClientInfo> {
-        self.host.interface().clients().into_iter().map(|status| self.client_info(status)).collect()
-    }
-
-    fn client_info(&self, status: ClientStatus) -> ClientInfo {
-        let key = self.net.of_client(status.key.number());
-        let peer = key.and_then(|key| self.net.peer(key));
-        let publishes = peer.map(|peer| self.published_by(peer)).unwrap_or_default();
+    fn client_info(&self, status: ClientStatus, context: &str, streams: &Streams) -> ClientInfo {
+        let key = self.of_client(status.key.number());
+        let peer = key.and_then(|key| self.peer(key));
+        let publishes = peer.map(|peer| streams.published_by(peer)).unwrap_or_default();
         ClientInfo {
             id: status.key.number(),
-            context: self.name.clone(),
+            context: context.to_owned(),
             pid: status.pid,
             process: status.process,
             uid: status.uid,
             gid: status.gid,
             domain: status.domain,
-            attached_s: self.net.now_ns().saturating_sub(status.attached_ns) / 1_000_000_000,
+            attached_s: self.now_ns().saturating_sub(status.attached_ns) / 1_000_000_000,
             mailboxes: status.mailboxes,
             publishes,
             subscriptions: peer.map_or(0, |p| p.subscriptions().len() as u32),
@@ -147,7 +142,7 @@ impl Context {
             bytes_held: status.bytes_held,
             quota_used_bytes: status.quota_used_bytes,
             quota_bytes: status.quota_bytes,
-            circuit_bytes: key.map_or(0, |key| self.net.circuit_bytes(key)),
+            circuit_bytes: key.map_or(0, |key| self.circuit_bytes(key)),
             buffers_held: status.buffers_held,
             waits: status.waits,
             sleeps_woken: status.sleeps_woken,
@@ -155,21 +150,51 @@ impl Context {
         }
     }
 
-    pub(crate) fn subscription_infos(&self) -> Vec<SubscriptionInfo> {
+    /// The frames, packets and messages that are lost here, by reason.
+    fn dropped(&self, host: &Host) -> Vec<(String, u64)> {
+        let mut dropped = self.counters().dropped();
+        let device = self.device_counters();
+        let host = host.interface().counters();
+        for (name, count) in [
+            ("sync_of_another_domain", host.foreign),
+            ("error_unreported", host.unreported),
+            ("device_no_buffer", device.dropped_no_buffer),
+            ("device_truncated", device.dropped_truncated),
+            ("device_empty", device.dropped_empty),
+            ("kernel_socket_full", device.dropped_kernel),
+        ] {
+            if count > 0 {
+                dropped.push((name.to_owned(), count));
+            }
+        }
+        dropped.extend(host.losses.iter().map(|(reason, messages)| (format!("message_{}", reason.name()), messages)));
+        dropped.sort();
+        dropped
+    }
+}
+
+impl Subscriptions {
+    /// All subscriptions of the context of this name.
+    pub(crate) fn infos(
+        &self,
+        context: &str,
+        (net, host): (&Net, &Host),
+        (graph, access): (&Graph, &Access),
+    ) -> Vec<SubscriptionInfo> {
         // Where there are rules, the values in such an error are not for all that may read lists.
-        let shown = |error: Option<&str>| error.filter(|_| self.access.rules().is_none()).map(str::to_owned);
-        let with_backlog = self.subscriptions.iter().map(|(key, s)| {
+        let shown = |error: Option<&str>| error.filter(|_| access.rules().is_none()).map(str::to_owned);
+        let with_backlog = self.iter().map(|(key, s)| {
             let accept = s.accept().map(Accept::describe).unwrap_or_default();
-            (key, s, self.backlog(s), (accept, Ledger::of(s, self.graph.in_flight(key))))
+            (key, s, net.backlog(s.peer(), host.interface()), (accept, Ledger::of(s, graph.in_flight(key))))
         });
         let mut infos: Vec<SubscriptionInfo> = with_backlog
             .map(|(key, s, backlog, ((accept, unreadable), ledger))| SubscriptionInfo {
                 id: s.id(),
                 stream: s.streams().collect::<Vec<&str>>().join(", "),
-                context: self.name.clone(),
+                context: context.to_owned(),
                 sql: s.asked().sql().to_owned(),
                 handler: s.handler().map(str::to_owned),
-                peer: self.net.peer(s.peer()).map(ToString::to_string).unwrap_or_default(),
+                peer: net.peer(s.peer()).map(ToString::to_string).unwrap_or_default(),
                 overflow: s.slow_policy().to_string(),
                 max_rate: s.asked().max_rate().map(|rate| rate.to_string()).unwrap_or_default(),
                 published: ledger.published,
@@ -188,17 +213,29 @@ impl Context {
                 queue_bytes: backlog.bound,
                 accept,
                 unreadable,
-                held_records: self.graph.held(key).0,
-                held_bytes: self.graph.held(key).1,
+                held_records: graph.held(key).0,
+                held_bytes: graph.held(key).1,
             })
             .collect();
         infos.sort_by_key(|s| s.id);
         infos
     }
+}
 
+impl Streams {
+    /// The names of the streams that a peer publishes.
+    fn published_by(&self, peer: &Peer) -> Vec<String> {
+        let name = |stream| self.get(stream).map(|stream| stream.name().to_owned());
+        let mut names: Vec<String> = peer.publishing().iter().filter_map(|p| name(p.stream)).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// The formats of all streams.
     pub(crate) fn format_infos(&self) -> Vec<FormatInfo> {
         let mut infos: Vec<FormatInfo> = Vec::new();
-        for stream in self.streams.iter() {
+        for stream in self.iter() {
             for known in stream.formats() {
                 let id = known.format.id().to_string();
                 let at = infos.iter().position(|info| info.id == id).unwrap_or_else(|| {
@@ -212,7 +249,23 @@ impl Context {
         infos
     }
 
-    pub(crate) fn context_info(&self) -> ContextInfo {
+    /// How the formats of a stream would come to accepted ones.
+    pub(crate) fn explain_paths(
+        &self,
+        name: &str,
+        by_name: ByName,
+        targets: &[Format],
+        reads: &BTreeMap<FormatId, Vec<bool>>,
+    ) -> Vec<Planned> {
+        // It may have gone since it was asked about.
+        let Some(stream) = self.find(name).and_then(|key| self.get(key)) else { return Vec::new() };
+        Planned::all(stream, targets, by_name, reads)
+    }
+}
+
+impl Context {
+    /// The context's counters and bounds.
+    pub(crate) fn info(&self) -> ContextInfo {
         let (buffers_in_use, buffers) = self.net.buffers();
         let device = self.net.device_counters();
         let counters = self.net.counters();
@@ -249,7 +302,7 @@ impl Context {
             records_queued: counters.records_out,
             records_unsent: counters.records_unsent,
             batches_whole: counters.batches_whole,
-            dropped: self.dropped(),
+            dropped: self.net.dropped(&self.host),
             buffers_in_use,
             buffers,
             buffer_bytes: self.net.pool_bytes() as u64,
@@ -270,28 +323,6 @@ impl Context {
             client_quota_bytes,
             domains: self.host.interface().domains().into_iter().map(domain_info).collect(),
         }
-    }
-
-    /// The frames, packets and messages that are lost here, by reason.
-    fn dropped(&self) -> Vec<(String, u64)> {
-        let mut dropped = self.net.counters().dropped();
-        let device = self.net.device_counters();
-        let host = self.host.interface().counters();
-        for (name, count) in [
-            ("sync_of_another_domain", host.foreign),
-            ("error_unreported", host.unreported),
-            ("device_no_buffer", device.dropped_no_buffer),
-            ("device_truncated", device.dropped_truncated),
-            ("device_empty", device.dropped_empty),
-            ("kernel_socket_full", device.dropped_kernel),
-        ] {
-            if count > 0 {
-                dropped.push((name.to_owned(), count));
-            }
-        }
-        dropped.extend(host.losses.iter().map(|(reason, messages)| (format!("message_{}", reason.name()), messages)));
-        dropped.sort();
-        dropped
     }
 
     /// The facts that a query is planned for and measured on, beside the core.
@@ -322,19 +353,6 @@ impl Context {
             rate_msgs_per_s: stream.peak_msgs_per_s(self.net.now_ns()),
             headroom_ns_per_s: (self.config.platform.admit_subscriptions && has < u64::MAX).then_some(has),
         })
-    }
-
-    /// How the formats of a stream would come to accepted ones.
-    pub(crate) fn explain_paths(
-        &self,
-        name: &str,
-        targets: &[Format],
-        reads: &BTreeMap<FormatId, Vec<bool>>,
-    ) -> Vec<Planned> {
-        // It may have gone since it was asked about.
-        let Some(stream) = self.streams.find(name).and_then(|key| self.streams.get(key)) else { return Vec::new() };
-        let by_name = self.config.morph.by_name;
-        Planned::all(stream, targets, by_name, reads)
     }
 }
 

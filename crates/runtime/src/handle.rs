@@ -8,10 +8,9 @@ use crate::checkpoints::RecordCounts;
 use crate::config::ContextConfig;
 use crate::context::Context;
 use crate::host::services::ServiceThread;
-use crate::host::tasks::TaskFactory;
 use crate::inbox::Inbox;
 use crate::info::{
-    ClientInfo, ContextInfo, ConversionInfo, ExplainInfo, FormatInfo, MailboxInfo, PathInfo, SessionInfo, StreamInfo,
+    ClientInfo, ContextInfo, ConversionInfo, ExplainInfo, FormatInfo, PathInfo, SessionInfo, StreamInfo,
     SubscriptionInfo, TableInfo, sum,
 };
 use crate::managers::handle::ManagerHandle;
@@ -27,7 +26,6 @@ use crossdock_device::{UdpDevice, UdpInfo};
 use crossdock_format::Format;
 use crossdock_format::registry::{Policy, RegistryError};
 use crossdock_mailbox::attach::{AttachAddr, AttachListener};
-use crossdock_mailbox::host::{MailboxOptions, Owner};
 use crossdock_query::{Query, QueryError};
 use crossdock_transport::FormatName;
 use crossdock_transport::control::{Refusal, RefusalCode};
@@ -250,7 +248,10 @@ impl ContextHandle {
     }
 
     /// Has the home context run something short, once it has taken in what has changed in the catalog before.
-    fn ask<T: Send + 'static>(&self, work: impl FnOnce(&mut Context) -> T + Send + 'static) -> Result<T, Stopped> {
+    pub(crate) fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Context) -> T + Send + 'static,
+    ) -> Result<T, Stopped> {
         self.shared.catalog.run(|_| ())?;
         self.shared.home.run(work)
     }
@@ -286,7 +287,11 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; so for all questions.
     pub fn streams(&self) -> Result<Vec<StreamInfo>, Stopped> {
-        self.ask_all(|context| context.stream_infos()).map(sum::streams)
+        let infos = |context: &mut Context| {
+            let of = (&context.subscriptions, &context.graph);
+            context.streams.infos((&context.net, &context.host), of)
+        };
+        self.ask_all(infos).map(sum::streams)
     }
 
     /// All reference tables, in the order of the configuration.
@@ -302,7 +307,12 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn subscriptions(&self) -> Result<Vec<SubscriptionInfo>, Stopped> {
-        let mut all = self.ask_all(|context| context.subscription_infos())?.concat();
+        let mut all = self
+            .ask_all(|context| {
+                let (place, of) = ((&context.net, &context.host), (&context.graph, &*context.access));
+                context.subscriptions.infos(&context.name, place, of)
+            })?
+            .concat();
         all.sort_by_key(|subscription| subscription.id);
         Ok(all)
     }
@@ -318,7 +328,7 @@ impl ContextHandle {
         let inboxes = &self.shared.inboxes;
         let at = (id.wrapping_sub(1) % inboxes.len().max(1) as u64) as usize;
         let Some(inbox) = inboxes.get(at) else { return Err(Stopped::default()) };
-        if !inbox.run(move |context| context.has_subscription(id))? {
+        if !inbox.run(move |context| context.subscriptions.iter().any(|(_, subscription)| subscription.id() == id))? {
             return Ok(Err(SetQueryError::UnknownSubscription));
         }
         let (answer, wait) = oneshot::channel();
@@ -337,7 +347,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn formats(&self) -> Result<Vec<FormatInfo>, Stopped> {
-        self.ask(|context| context.format_infos())
+        self.ask(|context| context.streams.format_infos())
     }
 
     /// The I/O contexts' counters so far, by exit, summed.
@@ -356,7 +366,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn io_contexts(&self) -> Result<Vec<ContextInfo>, Stopped> {
-        self.ask_all(|context| context.context_info())
+        self.ask_all(|context| context.info())
     }
 
     /// Sessions over packets, by I/O context and in the order of their places there.
@@ -364,7 +374,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn sessions(&self) -> Result<Vec<SessionInfo>, Stopped> {
-        self.ask_all(|context| context.session_infos()).map(|all| all.concat())
+        self.ask_all(|context| context.net.session_infos(&context.name, &context.streams)).map(|all| all.concat())
     }
 
     /// Clients that are attached by shared memory, by I/O context and in the order of their places there.
@@ -372,69 +382,8 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn clients(&self) -> Result<Vec<ClientInfo>, Stopped> {
-        self.ask_all(|context| context.client_infos()).map(|all| all.concat())
-    }
-
-    /// All mailboxes, in the order of their names.
-    ///
-    /// # Errors
-    /// [`Stopped`].
-    pub fn mailboxes(&self) -> Result<Vec<MailboxInfo>, Stopped> {
-        self.ask(|context| context.mailbox_infos())
-    }
-
-    /// Makes a mailbox of the daemon's own, which stays until it is deleted.
-    ///
-    /// # Errors
-    /// [`Stopped`]; within, why the mailbox is refused.
-    pub fn create_mailbox(&self, name: &str, options: MailboxOptions) -> Result<Result<(), String>, Stopped> {
-        let name = name.to_owned();
-        self.ask(move |context| context.create_own_mailbox(&name, options))
-    }
-
-    /// Deletes a mailbox, whoever created it, with the messages in it.
-    ///
-    /// # Errors
-    /// [`Stopped`]; within, why it is not deleted.
-    pub fn delete_mailbox(&self, name: &str) -> Result<Result<(), String>, Stopped> {
-        let name = name.to_owned();
-        self.ask(move |context| context.delete_mailbox(Owner::Daemon, &name).map_err(|refusal| refusal.message))
-    }
-
-    /// Makes a kind of task known: from now on sessions can have it read mailboxes, under this name. A kind of the same
-    /// name is replaced; tasks that run go on unchanged.
-    ///
-    /// # Errors
-    /// [`Stopped`].
-    pub fn register_task(&self, name: &str, factory: TaskFactory) -> Result<(), Stopped> {
-        let name = name.to_owned();
-        self.ask(move |context| context.host.register_task(&name, factory))
-    }
-
-    /// Starts a task that reads a mailbox.
-    ///
-    /// # Errors
-    /// [`Stopped`]; within, why the task is refused.
-    pub fn create_task(
-        &self,
-        task: &str,
-        mailbox: &str,
-        arguments: &BTreeMap<String, String>,
-    ) -> Result<Result<(), String>, Stopped> {
-        let (task, mailbox, arguments) = (task.to_owned(), mailbox.to_owned(), arguments.clone());
-        self.ask(move |context| {
-            let made = context.create_task(Owner::Daemon, &task, &mailbox, &arguments);
-            made.map_err(|refusal| refusal.message)
-        })
-    }
-
-    /// Ends the task that reads a mailbox.
-    ///
-    /// # Errors
-    /// [`Stopped`]; within, that there is none.
-    pub fn end_task(&self, mailbox: &str) -> Result<Result<(), String>, Stopped> {
-        let mailbox = mailbox.to_owned();
-        self.ask(move |context| context.end_task(Owner::Daemon, &mailbox).map_err(|refusal| refusal.message))
+        let infos = |context: &mut Context| context.net.client_infos(&context.name, &context.streams, &context.host);
+        self.ask_all(infos).map(|all| all.concat())
     }
 
     /// Passes the lines that tasks log to `sink`, on a thread of its own, instead of writing them to standard error.
@@ -508,7 +457,10 @@ impl ContextHandle {
             false => {
                 let (stream, targets) = (explained.stream.clone(), explained.targets.clone());
                 let reads = BTreeMap::from([(explained.format.id(), reads(&program))]);
-                inbox.run(move |context| context.explain_paths(&stream, &targets, &reads))?
+                inbox.run(move |context| {
+                    let by_name = context.config.morph.by_name;
+                    context.streams.explain_paths(&stream, by_name, &targets, &reads)
+                })?
             }
         };
         let info = explained.measured(program, paths);
@@ -528,7 +480,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn conversions(&self) -> Result<Vec<ConversionInfo>, Stopped> {
-        self.ask_all(|context| context.conversion_infos()).map(sum::conversions)
+        self.ask_all(|context| context.streams.conversion_infos(&context.net)).map(sum::conversions)
     }
 
     /// Replaces the list of clients that may connect over the network. The sessions of those that are on it no more end.
@@ -546,7 +498,8 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn paths(&self) -> Result<Vec<PathInfo>, Stopped> {
-        self.ask_all(|context| context.path_infos()).map(sum::paths)
+        let infos = |context: &mut Context| context.streams.path_infos(&context.subscriptions, &context.graph);
+        self.ask_all(infos).map(sum::paths)
     }
 
     /// Takes in a conversion that is kept, in place of the one that is kept between the same formats.

@@ -3,50 +3,79 @@
 
 use crate::clock::TurnClock;
 use crate::context::Context;
-use crate::counters::DropReason;
+use crate::counters::{DropReason, Levels};
+use crate::graph::Graph;
+use crate::graph::build::{Spares, Workspace};
 use crate::graph::node::StateLoss;
+use crate::host::Host;
 use crate::managers::state_spec::stream_of_state;
-use crate::streams::Counted;
+use crate::net::Net;
+use crate::streams::{Counted, Stream, Streams};
 
-impl Context {
-    /// Counts what handlers have made for sessions. Whether there was any.
-    pub(crate) fn note_arrived(&mut self) -> bool {
-        let (is_home, now_ns, mut any) = (self.place.is_home(), self.net.now_ns(), false);
-        for batch in self.graph.take_arrived() {
-            if let Some(stream) = self.streams.get_mut(batch.stream as usize) {
+impl Streams {
+    /// Counts what handlers have made for sessions; the home context counts the records of each stream. Whether there was any.
+    pub(crate) fn note_arrived(
+        &mut self,
+        is_home: bool,
+        graph: &mut Graph,
+        net: &mut Net,
+        spares: &mut Spares,
+    ) -> bool {
+        let (now_ns, mut any) = (net.now_ns(), false);
+        for batch in graph.take_arrived() {
+            if let Some(stream) = self.get_mut(batch.stream as usize) {
                 let is_first = is_home && stream.is_made();
                 stream.note_batch(&batch, is_first, now_ns);
                 if is_first {
                     let records = batch.len() as u64;
                     stream.entry().activity().note(records, now_ns);
-                    self.net.counters_mut().records_in += records;
+                    net.counters_mut().records_in += records;
                     if !stream.entry().is_read() {
                         stream.note_unclaimed(records);
-                        self.net.count_drop(DropReason::Unclaimed, records);
+                        net.count_drop(DropReason::Unclaimed, records);
                     }
                 }
             }
-            self.workspace.spares.keep_shared(batch);
+            spares.keep_shared(batch);
             any = true;
         }
         any
     }
 
+    /// The counts here of a stream.
+    pub(crate) fn counted(&self, name: &str, now_ns: u64) -> Option<Counted> {
+        let key = self.find(name)?;
+        self.get(key).map(|stream| stream.counted(now_ns))
+    }
+
+    /// No handler makes a stream any more: notifies its subscribers, after the records that came.
+    pub(crate) fn end_derived(&mut self, number: u32, graph: &mut Graph) {
+        let Some(stream) = self.get_mut(number as usize).filter(|stream| stream.is_made()) else { return };
+        stream.end_made();
+        match stream_of_state(stream.name()) {
+            Some(_) => graph.lose_state(number, StateLoss::Withdrawn),
+            None => graph.end_for_sessions(number),
+        }
+    }
+}
+
+impl Net {
     /// Credit goes to publishers of streams that have room again, and to others no more. Whether any turned.
-    pub(crate) fn turn_credit(&mut self) -> bool {
-        let turned = self.graph.take_turned();
+    pub(crate) fn turn_credit(&mut self, graph: &mut Graph, streams: &Streams, host: &mut Host) -> bool {
+        let turned = graph.take_turned();
         for (stream, is_blocked) in &turned {
-            let publishers = self.streams.get(*stream as usize).map(|stream| stream.publishers().to_vec());
-            for publisher in publishers.unwrap_or_default() {
-                self.grant_credit(publisher);
+            for &publisher in streams.get(*stream as usize).map(Stream::publishers).unwrap_or_default() {
+                self.grant_credit(publisher, host.interface_mut(), |stream| graph.is_blocked(stream as u32));
                 if !is_blocked {
-                    self.net.touch(publisher);
+                    self.touch(publisher);
                 }
             }
         }
         !turned.is_empty()
     }
+}
 
+impl Context {
     /// Ends a turn: wakes the clients that have something to take, and counts the turn, with the processor time that it took if
     /// it was busy.
     pub(crate) fn end_turn(&mut self, was_busy: bool, turn_clock: &mut TurnClock) {
@@ -66,38 +95,24 @@ impl Context {
             self.graph.gauges().batch_latency.note(end_ns.saturating_sub(self.net.since_ns()), batches);
         }
         self.levels.note_work(true);
-        self.note_levels();
+        self.levels.update(&mut self.graph, &self.net, &self.workspace);
     }
+}
 
+impl Levels {
     /// Updates the gauge of the network's bytes after a busy turn and before a sleep, and those of queues and buffers, if something has
     /// happened since they were last updated and that was not a moment ago. In how many ns the latter are to be updated, if they are.
-    pub(crate) fn note_levels(&mut self) -> u64 {
-        let device = self.net.device_counters();
-        self.graph.gauges().network_bytes.set(device.bytes_received.wrapping_add(device.bytes_sent));
-        match self.levels.due_in_ns(self.net.now_ns()) {
+    pub(crate) fn update(&mut self, graph: &mut Graph, net: &Net, workspace: &Workspace) -> u64 {
+        let device = net.device_counters();
+        graph.gauges().network_bytes.set(device.bytes_received.wrapping_add(device.bytes_sent));
+        match self.due_in_ns(net.now_ns()) {
             None => u64::MAX,
             Some(left_ns @ 1..) => left_ns,
             Some(0) => {
-                let (of_net, _) = self.net.buffers();
-                self.graph.note_queues(self.workspace.buffers_in_use() + of_net);
+                let (of_net, _) = net.buffers();
+                graph.note_queues(workspace.buffers_in_use() + of_net);
                 u64::MAX
             }
-        }
-    }
-
-    /// The counts here of a stream.
-    pub(crate) fn counted(&self, name: &str) -> Option<Counted> {
-        let key = self.streams.find(name)?;
-        self.streams.get(key).map(|stream| stream.counted(self.net.now_ns()))
-    }
-
-    /// No handler makes a stream any more: notifies its subscribers, after the records that came.
-    pub(crate) fn end_derived(&mut self, number: u32) {
-        let Some(stream) = self.streams.get_mut(number as usize).filter(|stream| stream.is_made()) else { return };
-        stream.end_made();
-        match stream_of_state(stream.name()) {
-            Some(_) => self.graph.lose_state(number, StateLoss::Withdrawn),
-            None => self.graph.end_for_sessions(number),
         }
     }
 }

@@ -4,6 +4,7 @@
 use crate::catalog::thread::CatalogHandle;
 use crate::catalog::{Catalog, Snapshot};
 use crate::context::Context;
+use crate::io::IoPlace;
 use crate::refusal::Stopped;
 use crossdock_device::Doorbell;
 use crossdock_format::FormatId;
@@ -396,6 +397,23 @@ impl ContextInbox {
     /// The ways into the inboxes of all I/O contexts, in the order of their places.
     pub(crate) fn all(&self) -> &Arc<[Inbox]> {
         &self.all
+    }
+
+    /// Has all other I/O contexts do something. It goes through the control thread, since contexts do not wait for each other.
+    pub(crate) fn at_others(
+        &self,
+        place: IoPlace,
+        catalog: &CatalogHandle,
+        work: impl Fn(&mut Context) + Clone + Send + 'static,
+    ) {
+        let inboxes = Arc::clone(&self.all);
+        catalog.post(move |_| {
+            for (_, inbox) in inboxes.iter().enumerate().filter(|(at, _)| *at != place.index) {
+                let work = work.clone();
+                // It may have stopped.
+                let _ = inbox.post(move |context| work(context));
+            }
+        });
     }
 
     /// The next command, if there is one. Clients wait until it is open.

@@ -1,8 +1,12 @@
 //! Clients that are gone without an end of what they published or subscribed to are noted as events.
 
 use crate::context::Context;
-use crate::managers::request::{ControlRequest, EventKind};
-use crate::streams::Stream;
+use crate::departures::Departures;
+use crate::managers::request::EventKind;
+use crate::net::Net;
+use crate::net::peers::Peer;
+use crate::streams::{Stream, Streams};
+use crate::subscriptions::Subscriptions;
 use crossdock_transport::handshake::Close;
 use crossdock_transport::secure::AuthorizedKeys;
 use std::collections::BTreeSet;
@@ -25,48 +29,58 @@ impl Context {
         }
     }
 
-    /// A client goes: has the managers note an event if the daemon disconnects it, or if it has not ended what it did.
-    pub(crate) fn note_departure(&mut self, key: usize, why: &'static str, close: Option<&Close>) {
+    /// Has the managers note the event of a client that went, if there is one, and how many had none, once their interval is over.
+    pub(crate) fn note_gone(&mut self, event: Option<(EventKind, String)>) {
+        let events = self.departures.events(event, self.net.now_ns());
+        events.into_iter().for_each(|event| self.note_event(event));
+    }
+}
+
+impl Net {
+    /// A client goes: the event, if the daemon disconnects it, or if it has not ended what it did.
+    pub(crate) fn departure(
+        &self,
+        key: usize,
+        (why, close): (&'static str, Option<&Close>),
+        streams: &Streams,
+        subscriptions: &Subscriptions,
+    ) -> Option<(EventKind, String)> {
         // A peer that has been replaced goes on in a session of its own client.
         if matches!(why, "terminated" | "shutdown" | "replaced") {
-            return;
+            return None;
         }
-        let Some(peer) = self.net.present_peer(key) else { return };
+        let peer = self.present_peer(key)?;
         let published: BTreeSet<&str> = peer
             .publishing()
             .iter()
             .filter(|publishing| !publishing.goes_on())
-            .filter_map(|publishing| self.streams.present(publishing.stream))
+            .filter_map(|publishing| streams.present(publishing.stream))
             .map(Stream::name)
             .collect();
         let published =
             (!published.is_empty()).then(|| format!("it published {} without finishing", listed(&published)));
-        let subscribed = if is_sudden(why) { self.subscribed(key) } else { None };
+        let subscribed = if is_sudden(why) { subscriptions.left_by(peer) } else { None };
         let left: Vec<String> = published.into_iter().chain(subscribed).collect();
         let left = left.join(", and ");
         let (kind, text) = match close {
             Some(close) if left.is_empty() => (EventKind::Disconnected, format!("was disconnected: {}", close.reason)),
             Some(close) => (EventKind::Disconnected, format!("was disconnected: {}; {left}", close.reason)),
-            None if left.is_empty() => return,
+            None if left.is_empty() => return None,
             None => (EventKind::Gone, format!("is gone: {left}")),
         };
-        let text = format!("{peer} {text}");
-        self.note_gone(kind, text);
+        Some((kind, format!("{peer} {text}")))
     }
+}
 
-    /// A client is gone whose subscriptions end before it does.
-    pub(crate) fn note_subscriber_gone(&mut self, key: usize) {
-        // It had none left.
-        let Some(left) = self.subscribed(key) else { return };
-        let Some(peer) = self.net.present_peer(key) else { return };
-        let text = format!("{peer} is gone: {left}");
-        self.note_gone(EventKind::Gone, text);
+impl Subscriptions {
+    /// The event of a client that is gone, and whose subscriptions end before it does. None if it had none left.
+    pub(crate) fn gone_event(&self, peer: &Peer) -> Option<(EventKind, String)> {
+        self.left_by(peer).map(|left| (EventKind::Gone, format!("{peer} is gone: {left}")))
     }
 
     /// The subscriptions of a client, in words, without those that still wait for their stream.
-    fn subscribed(&self, key: usize) -> Option<String> {
-        let peer = self.net.present_peer(key)?;
-        let subscriptions = peer.subscriptions().iter().filter_map(|of| self.subscriptions.present(*of));
+    fn left_by(&self, peer: &Peer) -> Option<String> {
+        let subscriptions = peer.subscriptions().iter().filter_map(|of| self.present(*of));
         let streams: Vec<&str> =
             subscriptions.filter(|of| !of.awaits_format()).map(|of| of.select().stream()).collect();
         let what = match streams.len() {
@@ -76,22 +90,18 @@ impl Context {
         };
         Some(format!("it left without ending {what} to {}", listed(&streams.into_iter().collect())))
     }
+}
 
-    fn note_gone(&mut self, kind: EventKind, text: String) {
-        self.tick_departures();
-        if kind == EventKind::Disconnected || self.departures.take() {
-            // The managers may have ended before.
-            let _ = self.to_managers.send(ControlRequest::Event(kind, self.graph.index(), text));
-        }
-    }
-
-    /// Has the managers note the number of clients that had no event of their own, once their interval is over.
-    pub(crate) fn tick_departures(&mut self) {
-        let others = self.departures.tick(self.net.now_ns());
-        if others > 0 {
+impl Departures {
+    /// The events to note: the number of clients that had none of their own, once their interval is over, and that of a client that
+    /// goes now, if it is to have one.
+    fn events(&mut self, gone: Option<(EventKind, String)>, now_ns: u64) -> [Option<(EventKind, String)>; 2] {
+        let others = self.tick(now_ns);
+        let others = (others > 0).then(|| {
             let text = format!("{others} more clients went without finishing or without ending their subscriptions");
-            let _ = self.to_managers.send(ControlRequest::Event(EventKind::Gone, self.graph.index(), text));
-        }
+            (EventKind::Gone, text)
+        });
+        [others, gone.filter(|(kind, _)| *kind == EventKind::Disconnected || self.take())]
     }
 }
 

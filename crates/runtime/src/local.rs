@@ -8,9 +8,15 @@
 
 use crate::context::{Context, InWork};
 use crate::counters::DropReason;
+use crate::egress::Sessions;
+use crate::graph::Graph;
+use crate::host::Host;
+use crate::net::Net;
 use crate::net::frames::reason;
 use crate::net::peers::Peer;
 use crate::principal::Principal;
+use crate::streams::Streams;
+use crate::subscriptions::Subscriptions;
 use crossdock_mailbox::host::{ClientKey, Message, Prepared};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::PayloadSpan;
@@ -35,7 +41,7 @@ impl Context {
     pub(crate) fn admit(&mut self, prepared: Prepared) -> Result<ClientKey, String> {
         let attached = self.host.interface().attached() as usize;
         let origin = Principal::User(prepared.uid());
-        let bound = self.most_sessions(origin);
+        let bound = self.access.most_sessions(origin, &self.config);
         self.net.bound_sessions(origin, bound, attached).map_err(|refusal| refusal.message)?;
         let client = self.host.interface_mut().admit(prepared, self.net.now_ns()).map_err(|error| error.to_string())?;
         match self.net.insert_attached(client, self.host.interface_mut()) {
@@ -94,7 +100,7 @@ impl Context {
         match header.kind {
             PacketKind::Data => return self.take_published(key, header, message),
             PacketKind::Control => {
-                let payload = self.payload_of(&header, &message);
+                let payload = self.host.payload_of(&header, &message);
                 self.take_message_packet(key, &header, &payload);
                 self.grant_credit(key);
             }
@@ -103,13 +109,6 @@ impl Context {
         }
         self.host.interface_mut().free(message);
         None
-    }
-
-    /// A copy of a packet's payload.
-    fn payload_of(&self, header: &Header, message: &Message) -> Vec<u8> {
-        let mut payload = vec![0; header.payload_bytes.into()];
-        self.host.interface().read(message, HEADER_BYTES, &mut payload);
-        payload
     }
 
     /// Records of a stream; gives the message back if the context has no buffers for it now.
@@ -146,7 +145,7 @@ impl Context {
             return Some(message);
         }
         // It may not stay in memory that the client can write to.
-        let payload = self.payload_of(header, &message);
+        let payload = self.host.payload_of(header, &message);
         if !self.take_record_piece(key, header, &payload, None) {
             return Some(message);
         }
@@ -163,7 +162,8 @@ impl Context {
             return None;
         };
         let mut whole = self.subscriptions.take_list();
-        let passes = |key: &usize| self.passes_in_place(*key, client, header.format);
+        let (of, place) = ((client, header.format), (&self.net, &self.host));
+        let passes = |key: &usize| self.subscriptions.passes_in_place(*key, of, place, &self.graph);
         whole.extend(stream.subscriptions().iter().copied().filter(passes));
         let is_handled = self.graph.has_readers(stream_key as u32) || whole.len() < stream.subscriptions().len();
         let is_unclaimed = !self.graph.takes(stream_key as u32);
@@ -174,13 +174,13 @@ impl Context {
             let sound = !copies || self.distribute_copy((peer, is_first), &header, stream_key, &message, &whole);
             if !copies {
                 if is_first && header.records > 0 {
-                    self.keep_format(peer, &header);
+                    self.streams.keep_format_of(&mut self.net, peer, &header);
                 }
-                self.note_passed(stream_key, &header, is_unclaimed);
+                self.streams.note_passed(stream_key, &header, is_unclaimed, &mut self.net);
             }
             if sound {
                 for &subscription in &whole {
-                    self.pass_in_place(subscription, &header, &mut message);
+                    self.sessions().0.pass_in_place(subscription, &header, &mut message);
                 }
             }
             self.host.interface_mut().free(message);
@@ -198,45 +198,6 @@ impl Context {
         }
         self.subscriptions.keep_list(whole);
         left
-    }
-
-    /// Counts a packet that no handler sees.
-    fn note_passed(&mut self, stream: usize, header: &Header, is_unclaimed: bool) {
-        let records = u64::from(header.records);
-        let Some(stream) = self.streams.present_mut(stream) else { return };
-        stream.count(records, header.payload_bytes.into(), self.net.now_ns());
-        self.net.counters_mut().records_in += records;
-        if is_unclaimed {
-            stream.note_unclaimed(records);
-            self.net.count_drop(DropReason::Unclaimed, records);
-        }
-    }
-
-    /// Whether a subscription takes a publisher's packets of a format unchanged, and may have them in place: behind
-    /// all that came before, and as far as its queue has room.
-    fn passes_in_place(&self, key: usize, publisher: ClientKey, format: u64) -> bool {
-        let Some(subscription) = self.subscriptions.present(key) else { return false };
-        let takes_all = subscription.takes_all(format);
-        if !takes_all || !self.graph.takes_unchanged(key, format) || !self.graph.is_session_idle(key) {
-            return false;
-        }
-        let is_full = |peer: &Peer| subscription.waits_for_room() && peer.is_full();
-        let subscriber = self.net.client_of(subscription.peer());
-        !self.net.peer(subscription.peer()).is_some_and(is_full)
-            && subscriber.is_some_and(|client| self.host.interface().share_domain(client, publisher))
-    }
-
-    /// Hands a message on by reference.
-    fn pass_in_place(&mut self, key: usize, header: &Header, message: &mut Message) {
-        // It may have ended while the copy was given to the others.
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        let (peer, to, host) = (subscription.peer(), subscription.recipient(), self.host.interface_mut());
-        self.net.flush(peer, subscription.packet(), to, host);
-        self.net.pass_in_place(peer, message, to, header.records, host);
-        let records = u64::from(header.records);
-        subscription.gauges().published.add(records);
-        subscription.gauges().records_in.add(records);
-        subscription.gauges().records_out.add(records);
     }
 
     /// Copies a packet once into a buffer of the context's own, checks the copy, and gives it to all that read its stream
@@ -267,14 +228,14 @@ impl Context {
         match crate::dispatch::fill(&mut batch, copy.freeze(), &[payload], &format) {
             None => {
                 if is_first && !batch.is_empty() {
-                    self.keep_format(peer, header);
+                    self.streams.keep_format_of(&mut self.net, peer, header);
                 }
                 self.dispatch(batch, stream, passed);
                 true
             }
             Some((records, flaw)) => {
                 self.workspace.spares.keep(batch);
-                self.untake(stream, header.records.into());
+                self.streams.untake(stream, header.records.into());
                 self.disconnect_malformed(peer, stream, records, &flaw);
                 false
             }
@@ -315,5 +276,65 @@ impl Context {
         self.grant_credit(key);
         self.check_peer_queue(key);
         self.net.is_still_behind(key)
+    }
+}
+
+impl Host {
+    /// A copy of a packet's payload.
+    fn payload_of(&self, header: &Header, message: &Message) -> Vec<u8> {
+        let mut payload = vec![0; header.payload_bytes.into()];
+        self.interface().read(message, HEADER_BYTES, &mut payload);
+        payload
+    }
+}
+
+impl Streams {
+    /// Counts a packet that no handler sees.
+    fn note_passed(&mut self, stream: usize, header: &Header, is_unclaimed: bool, net: &mut Net) {
+        let records = u64::from(header.records);
+        let Some(stream) = self.present_mut(stream) else { return };
+        stream.count(records, header.payload_bytes.into(), net.now_ns());
+        net.counters_mut().records_in += records;
+        if is_unclaimed {
+            stream.note_unclaimed(records);
+            net.count_drop(DropReason::Unclaimed, records);
+        }
+    }
+}
+
+impl Subscriptions {
+    /// Whether a subscription takes a publisher's packets of a format unchanged, and may have them in place: behind
+    /// all that came before, and as far as its queue has room.
+    fn passes_in_place(
+        &self,
+        key: usize,
+        (publisher, format): (ClientKey, u64),
+        (net, host): (&Net, &Host),
+        graph: &Graph,
+    ) -> bool {
+        let Some(subscription) = self.present(key) else { return false };
+        let takes_all = subscription.takes_all(format);
+        if !takes_all || !graph.takes_unchanged(key, format) || !graph.is_session_idle(key) {
+            return false;
+        }
+        let is_full = |peer: &Peer| subscription.waits_for_room() && peer.is_full();
+        let subscriber = net.client_of(subscription.peer());
+        !net.peer(subscription.peer()).is_some_and(is_full)
+            && subscriber.is_some_and(|client| host.interface().share_domain(client, publisher))
+    }
+}
+
+impl Sessions<'_> {
+    /// Hands a message on by reference.
+    fn pass_in_place(&mut self, key: usize, header: &Header, message: &mut Message) {
+        // It may have ended while the copy was given to the others.
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let (peer, to, host) = (subscription.peer(), subscription.recipient(), &mut *self.host);
+        self.net.flush(peer, subscription.packet(), to, host);
+        self.net.pass_in_place(peer, message, to, header.records, host);
+        let records = u64::from(header.records);
+        subscription.gauges().published.add(records);
+        subscription.gauges().records_in.add(records);
+        subscription.gauges().records_out.add(records);
     }
 }

@@ -1,18 +1,22 @@
 //! The losses of subscriptions are counted at their context, reported to the subscriber, and noted as events.
 
+use crate::access::Access;
 use crate::context::Context;
+use crate::egress::{QueueEnd, Sessions};
 use crate::losses::{CAUSES, with_example};
 use crate::managers::request::{ControlRequest, EventKind};
-use crate::subscriptions::Subscription;
+use crate::net::Net;
+use crate::subscriptions::{Subscription, Subscriptions};
 use crossdock_transport::Notice;
 use crossdock_transport::control::DropCause;
+use std::collections::BTreeSet;
 
 /// How often a subscriber is notified of dropped records at most, in ns; the end of a stream is always preceded by a report.
 const REPORT_INTERVAL_NS: u64 = 100_000_000;
 /// How often there is an event of the records that a subscription lost at most, in ns.
 const EVENT_INTERVAL_NS: u64 = 10_000_000_000;
 
-impl Context {
+impl Sessions<'_> {
     /// Counts what a subscription has lost since the last time. Whether its queue was full, and it is to be disconnected.
     #[inline]
     pub(crate) fn note_losses(&mut self, key: usize) -> bool {
@@ -44,7 +48,7 @@ impl Context {
         // A subscriber that has not yet taken the last report gets the sum later, at the latest with the stream's end.
         let (peer, number, now_ns) = (subscription.peer(), subscription.number(), self.net.now_ns());
         let is_early = now_ns < subscription.losses().report_due_ns(REPORT_INTERVAL_NS);
-        if !now && (is_early || self.net.has_untaken_control(peer, self.host.interface())) {
+        if !now && (is_early || self.net.has_untaken_control(peer, self.host)) {
             return;
         }
         let new = subscription.losses_mut().take_unreported(now_ns);
@@ -59,11 +63,13 @@ impl Context {
             .collect();
         if has_row_errors {
             // Behind the rows that precede the error, for a subscriber that stops at it.
-            self.flush_subscription(key);
+            self.flush(key);
         }
-        notices.into_iter().for_each(|notice| self.send_control(peer, &notice.into()));
+        notices.into_iter().for_each(|notice| self.net.send(peer, &notice.into(), self.host));
     }
+}
 
+impl Context {
     /// Reports what could not be reported before of the subscriptions that have lost something, and looks at those whose query runs
     /// elsewhere.
     pub(crate) fn tick_losses(&mut self) {
@@ -76,12 +82,16 @@ impl Context {
             if self.subscriptions.get(key).is_none() {
                 continue;
             }
-            if self.note_losses(key) {
-                self.disconnect_behind(key);
+            let (mut sessions, ..) = self.sessions();
+            if sessions.note_losses(key) {
+                if let Some(QueueEnd { peer, close }) = sessions.behind(key) {
+                    self.remove_peer(peer, "queue_full", Some(close));
+                }
                 continue;
             }
-            self.report_dropped(key, false);
-            self.report_subscription_losses(key, false);
+            sessions.report_dropped(key, false);
+            let losses = self.subscriptions.take_event(key, false, &self.net, &self.access);
+            self.note_event(losses);
             let Some(subscription) = self.subscriptions.present(key) else { continue };
             if subscription.losses().is_unreported() || subscription.is_elsewhere() {
                 self.subscriptions.look_again(key, now_ns + REPORT_INTERVAL_NS);
@@ -89,17 +99,49 @@ impl Context {
         }
     }
 
-    /// Has the managers note an event of what a subscription lost since the last such event; unless it `ends`, not too often.
-    pub(crate) fn report_subscription_losses(&mut self, key: usize, ends: bool) {
-        let Some(subscription) = self.subscriptions.present_mut(key) else { return };
-        let now_ns = self.net.now_ns();
-        let Some(new) = subscription.losses_mut().take_unnoted(now_ns, EVENT_INTERVAL_NS, ends) else { return };
+    /// Has the managers note an event, if there is one.
+    pub(crate) fn note_event(&self, event: Option<(EventKind, String)>) {
+        if let Some((kind, text)) = event {
+            // The managers may have ended before.
+            let _ = self.to_managers.send(ControlRequest::Event(kind, self.graph.index(), text));
+        }
+    }
+}
+
+impl Subscriptions {
+    /// The event of a subscriber that has held publishers back for a while.
+    #[cold]
+    pub(crate) fn holding_event(&self, key: usize, net: &Net) -> Option<(EventKind, String)> {
+        let peer = net.present_peer(key)?;
+        let blocking = peer.subscriptions().iter().filter_map(|of| self.present(*of));
+        let streams: BTreeSet<&str> = blocking.filter(|of| of.blocks()).map(|of| of.select().stream()).collect();
+        if streams.is_empty() {
+            return None;
+        }
+        let streams: Vec<String> = streams.into_iter().map(|stream| format!("`{stream}`")).collect();
+        let text = format!(
+            "{peer} holds back the publishers of {}: its queue has been full for a second, and its policy is block",
+            streams.join(", ")
+        );
+        Some((EventKind::Blocked, text))
+    }
+
+    /// An event of what a subscription lost since the last such event; unless it `ends`, not too often.
+    pub(crate) fn take_event(
+        &mut self,
+        key: usize,
+        ends: bool,
+        net: &Net,
+        access: &Access,
+    ) -> Option<(EventKind, String)> {
+        let subscription = self.present_mut(key)?;
+        let new = subscription.losses_mut().take_unnoted(net.now_ns(), EVENT_INTERVAL_NS, ends)?;
         let new = new.unasked();
         if new.sum() == 0 {
-            return;
+            return None;
         }
         // Whoever reads events may have no right to read the stream.
-        let in_words = |cause: DropCause, records| match self.access.rules() {
+        let in_words = |cause: DropCause, records| match access.rules() {
             Some(_) => cause.to_string(),
             None => reason(subscription, cause, records),
         };
@@ -108,7 +150,7 @@ impl Context {
             .into_iter()
             .map(|(cause, records)| format!("{records} because {}", in_words(cause, records)))
             .collect();
-        let peer = self.net.peer(subscription.peer()).map(ToString::to_string).unwrap_or_default();
+        let peer = net.peer(subscription.peer()).map(ToString::to_string).unwrap_or_default();
         let text = format!(
             "subscription {} of {peer} to `{}` did not get {} {}: {}",
             subscription.id(),
@@ -117,8 +159,7 @@ impl Context {
             if new.sum() == 1 { "record" } else { "records" },
             reasons.join("; ")
         );
-        // The managers may have ended before.
-        let _ = self.to_managers.send(ControlRequest::Event(EventKind::Dropped, self.graph.index(), text));
+        Some((EventKind::Dropped, text))
     }
 }
 

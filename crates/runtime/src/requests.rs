@@ -2,12 +2,16 @@
 
 use crate::announcing::{Announcement, reply};
 use crate::context::Context;
+use crate::egress::{QueueEnd, Sessions};
+use crate::graph::Graph;
 use crate::morph::requests::ConversionRequest;
+use crate::net::Net;
 use crate::net::peers::Peer;
 use crate::net::queues::QueueChange;
 use crate::refusal::refuse;
+use crate::streams::Streams;
 use crate::subscribing::SubscriptionRequest;
-use crate::subscriptions::Subscription;
+use crate::subscriptions::{Subscription, Subscriptions};
 use crossdock_format::Format;
 use crossdock_transport::control::{Activity, Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
@@ -20,14 +24,19 @@ impl Context {
     /// Carries out a request of a peer and queues the reply.
     pub(crate) fn carry_out(&mut self, key: usize, request: Request) {
         let ends = request.ends();
-        if let Err(refusal) = self.admit_request(key, &request) {
-            return self.refuse_request(key, &request, refusal);
+        if let Err(refusal) = self.access.admit_request(&self.net, key, &request) {
+            // All of these have an answer.
+            let Some(id) = request.id() else { return };
+            return self.send_reply(key, &ControlMessage::Reply(reply(id, Err(refusal))), ends);
         }
         let (id, outcome) = match request {
             Request::Announce { id, stream: number, name, format, publication, key: declared } => {
                 return self.announce(key, Announcement { id, number, name, format, publication, key: declared });
             }
-            request @ Request::Subscribe { .. } => return self.request_subscription(key, request),
+            request @ Request::Subscribe { .. } => {
+                let request = SubscriptionRequest::of(request);
+                return request.into_iter().for_each(|request| self.begin_subscribe(key, request));
+            }
             Request::SetQuery { id, subscription, sql } => return self.begin_set_query(key, id, subscription, sql),
             Request::RegisterConversion { id, stream, from, to, conversion, kept } => {
                 return self.register_conversion(key, ConversionRequest { id, stream, from, to, kept }, conversion);
@@ -44,14 +53,22 @@ impl Context {
                     outcome => (id, outcome),
                 }
             }
-            Request::ReportMalformed { subscription } => return self.suspect_stream(key, subscription),
-            Request::ReportMissed { subscription, records } => return self.report_missed(key, subscription, records),
+            Request::ReportMalformed { subscription } => {
+                return self.subscriptions.suspect_stream((&self.net, key), subscription, &mut self.streams);
+            }
+            Request::ReportMissed { subscription, records } => {
+                let event = self.subscriptions.missed_event((&self.net, key), subscription, records);
+                return self.note_event(event);
+            }
             Request::UseDatagrams { id } => {
                 self.net.use_datagrams(key);
                 (id, Ok(()))
             }
             Request::OpenCircuit { id, bytes } => return self.open_circuit(key, id, bytes),
-            Request::CountSubscriptions { id, stream } => return self.report_subscriptions(key, id, stream),
+            Request::CountSubscriptions { id, stream } => {
+                let counted = self.streams.count_subscriptions((&self.net, key), id, stream);
+                return self.send_control(key, &counted.unwrap_or_else(|why| reply(id, Err(why))).into());
+            }
             request @ (Request::CreateMailbox { .. }
             | Request::DeleteMailbox { .. }
             | Request::OpenMailbox { .. }
@@ -73,48 +90,10 @@ impl Context {
         self.send_reply(key, &ControlMessage::Reply(reply(id, outcome)), ends);
     }
 
-    /// Begins a subscription.
-    fn request_subscription(&mut self, key: usize, request: Request) {
-        let Request::Subscribe {
-            id,
-            subscription: number,
-            sql,
-            overflow,
-            wait,
-            accept,
-            unreadable,
-            row_errors,
-            positions,
-            one_format,
-        } = request
-        else {
-            return debug_assert!(false, "another request");
-        };
-        let request = SubscriptionRequest {
-            id,
-            number,
-            sql,
-            overflow,
-            wait,
-            accept,
-            unreadable,
-            row_errors,
-            positions,
-            one_format,
-        };
-        self.begin_subscribe(key, request);
-    }
-
-    /// Answers a request that the access rules refuse; all of these have an answer.
-    fn refuse_request(&mut self, key: usize, request: &Request, refusal: Refusal) {
-        let Some(id) = request.id() else { return };
-        self.send_reply(key, &ControlMessage::Reply(reply(id, Err(refusal))), request.ends());
-    }
-
     /// Queues the reply to a request that ends a subscription or a side of a mailbox, if `ends` names one.
     fn send_reply(&mut self, key: usize, reply: &ControlMessage, ends: Option<Origin>) {
         let class = ends.map_or_else(|| reply.class(), |origin| TrafficClass::Exchange(Follows::Origin(origin)));
-        self.send_control_as(key, reply, class);
+        self.net.send_control(key, reply, class, self.host.interface_mut());
     }
 
     /// Confirms to a subscriber that its subscription stands, with all formats that may come.
@@ -127,10 +106,10 @@ impl Context {
         let mut formats: Vec<String> = subscription.output_formats().map(Format::describe).collect();
         let format = formats.pop().unwrap_or_default();
         // In the first position it is only their sum that counts, once all publishers are there.
-        let position = self.position(subscription).map(|(position, _)| position);
-        let activity = self.activity(subscription);
+        let position = self.streams.position(subscription).map(|(position, _)| position);
+        let activity = self.streams.activity(subscription, &self.graph, self.net.now_ns());
         let listed = Some(subscription.id());
-        self.note_reported(subscription_key);
+        self.subscriptions.note_reported(subscription_key, &self.streams);
         let reply = Reply::Subscribed { id, subscription: number, format, activity, position, number: listed };
         self.send_control(key, &ControlMessage::Reply(reply));
         for format in formats {
@@ -138,61 +117,11 @@ impl Context {
         }
     }
 
-    /// Answers how many subscriptions there are to a stream that a peer publishes.
-    fn report_subscriptions(&mut self, key: usize, id: u32, number: u32) {
-        let reply = self.count_subscriptions(key, id, number).unwrap_or_else(|why| reply(id, Err(why)));
-        self.send_control(key, &reply.into());
-    }
-
-    /// How many subscriptions there are to a stream that a peer publishes.
-    fn count_subscriptions(&self, key: usize, id: u32, number: u32) -> Result<Reply, Refusal> {
-        let publishing = self.net.present_peer(key).map(Peer::publishing).unwrap_or_default();
-        let stream = publishing.iter().find(|p| p.number == number).and_then(|p| self.streams.get(p.stream));
-        let subscriptions = stream.map(|stream| stream.entry().activity().subscriptions());
-        let subscriptions = subscriptions.ok_or_else(|| not_announced(number))?;
-        Ok(Reply::Subscriptions { id, subscriptions })
-    }
-
-    /// The activity of a subscription's stream.
-    fn activity(&self, subscription: &Subscription) -> Activity {
-        let Some(stream) = self.streams.present(subscription.stream()) else { return Activity::default() };
-        let (activity, is_made) = (stream.entry().activity(), stream.entry().made_by().is_some());
-        let (records, latest_ns) = activity.records();
-        let ago_ms = self.net.now_ns().saturating_sub(latest_ns) / 1_000_000;
-        Activity {
-            publishers: match is_made {
-                true => self.graph.publishers_in_all(subscription.stream() as u32),
-                false => Some(activity.publishers()),
-            },
-            records,
-            latest_ms_ago: (records > 0).then_some(ago_ms),
-        }
-    }
-
-    /// The key of a peer's subscription of this number.
-    pub(crate) fn subscription_of(&self, key: usize, number: u32) -> Result<usize, Refusal> {
-        let peer = self.net.present_peer(key);
-        let mut keys = peer.iter().flat_map(|p| p.subscriptions().iter().copied());
-        let found = keys.find(|&s| self.subscriptions.present(s).is_some_and(|s| s.number() == number));
-        found.ok_or_else(|| refuse(RefusalCode::State, format!("there is no subscription {number} in this session")))
-    }
-
     fn unsubscribe(&mut self, key: usize, number: u32) -> Result<(), Refusal> {
-        let found = self.subscription_of(key, number)?;
-        self.flush_subscription(found);
+        let found = self.subscriptions.of_peer((&self.net, key), number)?;
+        self.sessions().0.flush(found);
         self.remove_subscription(found);
         Ok(())
-    }
-
-    /// A subscriber got invalid records by reference: its stream's packets are checked from now on.
-    fn suspect_stream(&mut self, key: usize, number: u32) {
-        let Some(peer) = self.net.present_peer(key) else { return };
-        let mut all = peer.subscriptions().iter().filter_map(|&s| self.subscriptions.present(s));
-        // The subscription may have ended before the report came.
-        let Some(stream) = all.find(|s| s.number() == number).map(Subscription::stream) else { return };
-        if let Some(stream) = self.streams.present_mut(stream) {
-            stream.suspect();
-        }
     }
 
     fn finish(&mut self, key: usize, number: u32) -> Result<(), Refusal> {
@@ -211,8 +140,9 @@ impl Context {
     /// Takes a subscription out of everything that knows it.
     pub(crate) fn remove_subscription(&mut self, key: usize) {
         // Its policy says no more: it goes.
-        self.note_losses(key);
-        self.report_subscription_losses(key, true);
+        self.sessions().0.note_losses(key);
+        let losses = self.subscriptions.take_event(key, true, &self.net, &self.access);
+        self.note_event(losses);
         let Some(subscription) = self.subscriptions.remove(key) else { return };
         self.admission.release(subscription.load_ns_per_s());
         self.graph.remove_session(key, &mut self.workspace);
@@ -223,7 +153,7 @@ impl Context {
             // Once for all that go together.
             self.morph.note_left(subscription.stream());
         }
-        self.end_delivery(subscription.stream());
+        self.streams.end_delivery(subscription.stream(), &self.to_managers);
         self.streams.leave(subscription.stream());
         if let Some(peer) = self.net.present_peer_mut(subscription.peer()) {
             peer.end_subscription(key);
@@ -231,62 +161,185 @@ impl Context {
         self.net.share_queues(self.subscriptions.len(), self.host.interface_mut());
     }
 
-    /// Called before the last notice of a stream to a subscriber: drops now the records that have to be dropped, so
-    /// that their loss is reported before it.
-    pub(crate) fn settle_queue(&mut self, key: usize) {
-        if let Some(peer) = self.subscriptions.present(key).map(Subscription::peer) {
-            self.check_peer_queue_with(peer, NOTICES_BYTES);
-        }
-    }
-
     /// After a run: a subscription's queue is held to its bound by its policy, and what was lost is reported.
     pub(crate) fn check_queue(&mut self, key: usize) {
-        // It may have ended with an event before this one.
-        let Some(peer) = self.subscriptions.get(key).map(Subscription::peer) else { return };
-        if self.net.check_backlog(peer, self.host.interface()) {
-            self.check_peer_queue(peer);
+        let (mut sessions, _, graph) = self.sessions();
+        if let Some(QueueEnd { peer, close }) = sessions.check_queue(key, graph) {
+            self.remove_peer(peer, "queue_full", Some(close));
         }
-        // It may have been disconnected for its queue.
-        if self.subscriptions.get(key).is_none() {
-            return;
-        }
-        if self.note_losses(key) {
-            return self.disconnect_behind(key);
-        }
-        self.report_dropped(key, false);
     }
 
     /// Applies the overflow policies of a peer whose queue is over its bound, and lifts them when it is well below.
     pub(crate) fn check_peer_queue(&mut self, key: usize) {
-        self.check_peer_queue_with(key, 0);
+        let (mut sessions, _, graph) = self.sessions();
+        if let Some(QueueEnd { peer, close }) = sessions.check_peer_queue(key, 0, graph) {
+            self.remove_peer(peer, "queue_full", Some(close));
+        }
+    }
+}
+
+impl Streams {
+    /// How many subscriptions there are to a stream that a peer publishes under this number.
+    fn count_subscriptions(&self, (net, key): (&Net, usize), id: u32, number: u32) -> Result<Reply, Refusal> {
+        let publishing = net.present_peer(key).map(Peer::publishing).unwrap_or_default();
+        let stream = publishing.iter().find(|p| p.number == number).and_then(|p| self.get(p.stream));
+        let subscriptions = stream.map(|stream| stream.entry().activity().subscriptions());
+        let subscriptions = subscriptions.ok_or_else(|| not_announced(number))?;
+        Ok(Reply::Subscriptions { id, subscriptions })
     }
 
-    /// The same, for a queue that `more` bytes are to join.
-    fn check_peer_queue_with(&mut self, key: usize, more: u64) {
-        let subscriptions = &mut self.subscriptions;
+    /// The activity of a subscription's stream.
+    fn activity(&self, subscription: &Subscription, graph: &Graph, now_ns: u64) -> Activity {
+        let Some(stream) = self.present(subscription.stream()) else { return Activity::default() };
+        let (activity, is_made) = (stream.entry().activity(), stream.entry().made_by().is_some());
+        let (records, latest_ns) = activity.records();
+        let ago_ms = now_ns.saturating_sub(latest_ns) / 1_000_000;
+        Activity {
+            publishers: match is_made {
+                true => graph.publishers_in_all(subscription.stream() as u32),
+                false => Some(activity.publishers()),
+            },
+            records,
+            latest_ms_ago: (records > 0).then_some(ago_ms),
+        }
+    }
+}
+
+impl Subscriptions {
+    /// The key of a peer's subscription of this number.
+    pub(crate) fn of_peer(&self, (net, key): (&Net, usize), number: u32) -> Result<usize, Refusal> {
+        let peer = net.present_peer(key);
+        let mut keys = peer.iter().flat_map(|p| p.subscriptions().iter().copied());
+        let found = keys.find(|&s| self.present(s).is_some_and(|s| s.number() == number));
+        found.ok_or_else(|| refuse(RefusalCode::State, format!("there is no subscription {number} in this session")))
+    }
+
+    /// A subscriber got invalid records by reference: its stream's packets are checked from now on.
+    fn suspect_stream(&self, of: (&Net, usize), number: u32, streams: &mut Streams) {
+        // The subscription may have ended before the report came.
+        let Some(subscription) = self.of_peer(of, number).ok().and_then(|key| self.present(key)) else { return };
+        if let Some(stream) = streams.present_mut(subscription.stream()) {
+            stream.suspect();
+        }
+    }
+}
+
+impl Sessions<'_> {
+    /// Called before the last notice of a stream to a subscriber: drops now the records that have to be dropped, so
+    /// that their loss is reported before it. The session that ends for that, if it does.
+    pub(crate) fn settle_queue(&mut self, key: usize, graph: &mut Graph) -> Option<QueueEnd> {
+        let peer = self.subscriptions.present(key).map(Subscription::peer)?;
+        self.check_peer_queue(peer, NOTICES_BYTES, graph)
+    }
+
+    /// Holds a subscription's queue to its bound by its policy, and reports what was lost. The session that ends for that, if it
+    /// does.
+    fn check_queue(&mut self, key: usize, graph: &mut Graph) -> Option<QueueEnd> {
+        // It may have ended with an event before this one.
+        let peer = self.subscriptions.get(key).map(Subscription::peer)?;
+        if self.net.check_backlog(peer, self.host)
+            && let Some(end) = self.check_peer_queue(peer, 0, graph)
+        {
+            return Some(end);
+        }
+        if self.note_losses(key) {
+            return self.behind(key);
+        }
+        self.report_dropped(key, false);
+        None
+    }
+
+    /// Applies the overflow policies of a peer whose queue is over its bound once `more` bytes join it, and lifts them when it is
+    /// well below. The session that ends for that, if it does.
+    fn check_peer_queue(&mut self, key: usize, more: u64, graph: &mut Graph) -> Option<QueueEnd> {
+        let subscriptions = &mut *self.subscriptions;
         let lost = |of_peer: &[usize], number, records| subscriptions.lose(of_peer, number, records);
-        let change = self.net.bound_queue(key, more, self.host.interface_mut(), lost);
+        let change = self.net.bound_queue(key, more, self.host, lost);
         if change == QueueChange::Unchanged {
-            return;
+            return None;
         }
         let subscriptions = self.net.peer(key).map(|peer| peer.subscriptions().to_vec()).unwrap_or_default();
         if let QueueChange::Full { backlog, bound } = change {
             let ends = |s: &usize| self.subscriptions.get(*s).is_some_and(Subscription::is_disconnected_when_slow);
-            if subscriptions.iter().any(ends) {
+            return subscriptions.iter().any(ends).then(|| {
                 let reason = format!(
                     "{backlog} bytes are queued, the bound is {bound}, and the subscriber's policy is disconnect"
                 );
-                self.remove_peer(key, "queue_full", Some(Close { again: false, reason }));
-            }
-            return;
+                QueueEnd { peer: key, close: Close { again: false, reason } }
+            });
         }
         for subscription in subscriptions {
-            self.graph.wake_session(subscription);
+            graph.wake_session(subscription);
             if self.note_losses(subscription) {
-                return self.disconnect_behind(subscription);
+                return self.behind(subscription);
             }
             self.report_dropped(subscription, true);
         }
+        None
+    }
+
+    /// A subscriber whose policy is to be disconnected has lost records: its session ends.
+    #[cold]
+    pub(crate) fn behind(&self, key: usize) -> Option<QueueEnd> {
+        let peer = self.subscriptions.present(key).map(Subscription::peer)?;
+        let reason = "the subscriber's queue is full and its policy is disconnect".to_owned();
+        Some(QueueEnd { peer, close: Close { again: false, reason } })
+    }
+
+    /// Super-packets that were filled in part leave when their linger has passed.
+    pub(crate) fn flush_opened(&mut self, linger_ns: u64) {
+        let mut opened = self.subscriptions.take_opened();
+        opened.retain(|&key| {
+            // It may have ended since, or its packet have left.
+            let Some(subscription) = self.subscriptions.get(key) else { return false };
+            let Some(opened_ns) = subscription.opened_ns() else { return false };
+            if self.net.now_ns() < opened_ns.saturating_add(linger_ns) {
+                return true;
+            }
+            self.flush(key);
+            false
+        });
+        self.subscriptions.keep_opened(opened);
+    }
+
+    /// The open packet of a subscription joins its queue.
+    pub(crate) fn flush(&mut self, key: usize) {
+        let Some(subscription) = self.subscriptions.present_mut(key) else { return };
+        let (peer, to) = (subscription.peer(), subscription.recipient());
+        self.net.flush(peer, subscription.packet(), to, self.host);
+    }
+}
+
+impl SubscriptionRequest {
+    /// The same as a request of the session's protocol; none if that is another one.
+    fn of(request: Request) -> Option<SubscriptionRequest> {
+        let Request::Subscribe {
+            id,
+            subscription: number,
+            sql,
+            overflow,
+            wait,
+            accept,
+            unreadable,
+            row_errors,
+            positions,
+            one_format,
+        } = request
+        else {
+            return None;
+        };
+        Some(SubscriptionRequest {
+            id,
+            number,
+            sql,
+            overflow,
+            wait,
+            accept,
+            unreadable,
+            row_errors,
+            positions,
+            one_format,
+        })
     }
 }
 

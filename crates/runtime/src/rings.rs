@@ -6,7 +6,7 @@
 
 use crate::context::Context;
 use crate::host::tasks::answer_call;
-use crossdock_mailbox::host::{Arrival, ClientKey};
+use crossdock_mailbox::host::Arrival;
 use crossdock_transport::handshake::Close;
 use std::time::Duration;
 
@@ -105,17 +105,14 @@ impl Context {
             Arrival::Returned { ticket, value } => {
                 self.host.take_returned(ticket, value);
             }
-            Arrival::Violation { client, reason } => self.disconnect_violator(client, reason),
+            // It broke the protocol of its rings: the host interface has detached it, its peer ends.
+            Arrival::Violation { client, reason } => {
+                if let Some(key) = self.net.of_client(client.number()) {
+                    self.remove_peer(key, "violation", Some(Close { again: false, reason }));
+                }
+            }
         }
         1
-    }
-
-    /// A client that broke the protocol of its rings: the host interface has detached it, its peer ends.
-    #[cold]
-    fn disconnect_violator(&mut self, client: ClientKey, reason: String) {
-        if let Some(key) = self.net.of_client(client.number()) {
-            self.remove_peer(key, "violation", Some(Close { again: false, reason }));
-        }
     }
 
     /// Sleeps at most `sleep_ns`, until something comes; whether that was traffic. Clients ring from here on.

@@ -516,12 +516,23 @@ pub(crate) struct Streams {
     /// By number.
     all: Vec<Option<Stream>>,
     by_name: HashMap<String, usize>,
+    is_numbered: bool,
 }
 
 impl Streams {
-    /// No streams, before anything of the catalog is taken in.
-    pub(crate) fn new(catalog: CatalogHandle, at: ContextIndex) -> Streams {
-        Streams { catalog, at, snapshot: Arc::default(), all: Vec::new(), by_name: HashMap::new() }
+    /// No streams, before anything of the catalog is taken in. Their records are numbered for subscribers if `is_numbered`.
+    pub(crate) fn new(catalog: CatalogHandle, at: ContextIndex, is_numbered: bool) -> Streams {
+        Streams { catalog, at, snapshot: Arc::default(), all: Vec::new(), by_name: HashMap::new(), is_numbered }
+    }
+
+    /// The context that it is at.
+    pub(crate) fn at(&self) -> ContextIndex {
+        self.at
+    }
+
+    /// Whether the records of streams are numbered for subscribers.
+    pub(crate) fn is_numbered(&self) -> bool {
+        self.is_numbered
     }
 
     /// The way to the control thread.
@@ -687,7 +698,7 @@ mod tests {
         // Numbers that were used rest before they are given again: so the later one can be the lower one.
         let numbers: Vec<u32> = (0..300).map(|at| snapshot.insert(&format!("S{at}"), Policy::None)).collect();
         numbers[..299].iter().for_each(|number| snapshot.remove(*number));
-        let mut streams = Streams::new(CatalogHandle::new().0, ContextIndex(0));
+        let mut streams = Streams::new(CatalogHandle::new().0, ContextIndex(0), false);
         streams.take_snapshot(Arc::new(snapshot.clone()));
         streams.take_entry(299);
         snapshot.remove(299);

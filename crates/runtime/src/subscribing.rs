@@ -10,20 +10,23 @@ mod stateful;
 pub use changing::SetQueryError;
 
 use crate::Overflow;
-use crate::access::denied;
-use crate::admission::{Facts, QueryCostModel};
+use crate::access::{Access, denied};
+use crate::admission::{Admission, Facts, QueryCostModel};
 use crate::catalog::{Catalog, Snapshot};
+use crate::config::{ContextConfig, PlatformConfig};
 use crate::context::Context;
 use crate::elsewhere::Elsewhere;
+use crate::graph::Graph;
 use crate::graph::slow::Slow;
 use crate::managers::request::{ControlRequest, EventKind, Query};
 use crate::morph::Accept;
+use crate::net::Net;
 use crate::pending::Pending;
 use crate::planner::Panicked;
 use crate::principal::Bound;
 use crate::refusal::refuse;
-use crate::streams::Stream;
-use crate::subscriptions::{Planned, Subscription};
+use crate::streams::{Stream, Streams};
+use crate::subscriptions::{Planned, Subscription, Subscriptions};
 use crossdock_format::Format;
 use crossdock_query::{Program, Query as AnyQuery, QueryError, Select, SlowPolicy, Snapshot as SnapshotKind};
 use crossdock_transport::control::{Refusal, RefusalCode, RowErrors};
@@ -128,6 +131,88 @@ impl Coming {
             }
         }
     }
+    /// A subscription with its query, which is planned for all these formats.
+    fn make_subscription(
+        &mut self,
+        (peer, stream_key): (usize, usize),
+        formats: Vec<Format>,
+        (streams, config): (&Streams, &ContextConfig),
+        now_ns: u64,
+    ) -> Result<Subscription, Refusal> {
+        let policy = self.slow_policy(config)?;
+        let (number, select) = (self.request.number, self.select.clone());
+        let notified = (policy, self.request.positions);
+        let mut subscription = Subscription::new(peer, number, stream_key, select, notified);
+        let peak = streams.arriving_msgs_per_s(stream_key, subscription.select(), now_ns);
+        // Which of its formats comes how often is not known, so the dearest counts.
+        subscription.count_load(self.planned.iter().map(|p| p.load_ns_per_s(peak)).max().unwrap_or(0));
+        if !self.request.accept.is_empty() {
+            self.take_accepted(&mut subscription, formats, (streams, config))?;
+            return Ok(subscription);
+        }
+        let newest = formats.len();
+        // The newest format must fit; older ones may not, their records are then counted as unreadable.
+        for (index, format) in formats.iter().enumerate() {
+            if let Err(error) = subscription.add_planned(self.take(format))
+                && index + 1 == newest
+            {
+                return Err(refuse(RefusalCode::Query, error.to_string()));
+            }
+        }
+        if formats.is_empty() {
+            subscription.await_format(self.request.id);
+        }
+        let entry = streams.get(stream_key).map(Stream::entry);
+        let has_conversions = entry.is_some_and(|entry| !entry.conversions().graph().conversions().is_empty());
+        if self.request.one_format && has_conversions {
+            subscription.accept_only(Accept::open(self.pending.clone()));
+        }
+        Ok(subscription)
+    }
+
+    /// The policy of a subscription while it is slow: that of its query, of its request beside it, or of the configuration.
+    fn slow_policy(&self, config: &ContextConfig) -> Result<SlowPolicy, Refusal> {
+        let asked = self.request.overflow.map(policy_of);
+        if self.select.snapshot().is_some() {
+            return slow_policy_of_state(&self.select, asked);
+        }
+        match (self.select.on_slow(), asked) {
+            (Some(of_query), Some(asked)) if of_query.to_string() != asked.to_string() => {
+                let message = format!(
+                    "the query says what a slow subscriber gets, `{of_query}`, and the request says `{asked}`: \
+                     leave one of them out (the request's is --on-overflow)"
+                );
+                Err(refuse(RefusalCode::Query, message))
+            }
+            (of_query, asked) => Ok(of_query.or(asked).unwrap_or_else(|| policy_of(config.overflow))),
+        }
+    }
+
+    /// Takes the plans for the formats that are accepted, as far as known. All of these must fit.
+    fn take_accepted(
+        &mut self,
+        subscription: &mut Subscription,
+        formats: Vec<Format>,
+        (streams, config): (&Streams, &ContextConfig),
+    ) -> Result<(), Refusal> {
+        let policy = self.request.unreadable.unwrap_or(config.morph.unreadable);
+        let mut accept = Accept::named(self.pending.clone(), self.request.accept.clone(), policy);
+        for format in formats {
+            subscription.add_planned(self.take(&format)).map_err(|error| {
+                let message = format!("the query does not fit the accepted format {}: {error}", format.id());
+                refuse(RefusalCode::Query, message)
+            })?;
+            accept.accept(format);
+        }
+        if let (true, Some(name)) = (accept.knows_none(), self.request.accept.first()) {
+            if !self.request.wait {
+                return Err(streams.snapshot().unknown_format(subscription.select().stream(), name));
+            }
+            subscription.await_format(self.request.id);
+        }
+        subscription.accept_only(accept);
+        Ok(())
+    }
 }
 
 /// The outcome of a subscription request.
@@ -149,11 +234,12 @@ impl Context {
     pub(crate) fn begin_subscribe(&mut self, key: usize, request: SubscriptionRequest) {
         let Some(pending) = self.pause(key, request.id) else { return };
         let asked_ns = self.net.now_ns();
-        if let Err(refusal) = self.check_subscribing(key, request.number) {
+        let limits = (&self.config, &*self.access);
+        if let Err(refusal) = self.subscriptions.check_subscribing((&self.net, key), request.number, limits) {
             return self.answer(&pending, Err(refusal));
         }
         let (snapshot, asked) = (Arc::clone(self.streams.snapshot()), pending.clone());
-        let (access, caller) = (Arc::clone(&self.access), self.caller(key));
+        let (access, caller) = (Arc::clone(&self.access), self.access.caller_at(&self.net, key));
         let work = move |costs: &QueryCostModel| {
             let invalid = |why: QueryError| refuse(RefusalCode::Query, why.to_string());
             let mut select = match read_query(&request).map_err(invalid)? {
@@ -200,7 +286,8 @@ impl Context {
                 Ok(None) => {
                     // One that has gone is not answered.
                     let Some(key) = context.net.still_there(coming.pending.peer()) else { return };
-                    context.unknown_stream(key, &coming.select)
+                    let (asked_by, snapshot) = ((&context.net, key), context.streams.snapshot());
+                    context.access.unknown_stream(asked_by, snapshot, &coming.select)
                 }
                 Err(refusal) => refusal,
             };
@@ -220,7 +307,7 @@ impl Context {
             return then(self, Ok(Some(key)));
         }
         let request = move |catalog: &mut Catalog| catalog.enter(&name, waits);
-        self.ask_catalog(request, move |context, entered| {
+        self.inbox.own().ask(self.streams.catalog(), request, move |context, entered| {
             let key = entered.map(|number| number.map(|number| number as usize));
             if let Ok(Some(key)) = key {
                 context.streams.note_use(key);
@@ -238,7 +325,7 @@ impl Context {
             self.streams.leave(stream);
             return self.go_on_unanswered(&pending);
         }
-        if !self.is_delivered(stream) {
+        if !self.streams.is_delivered(stream, self.place) {
             return self.when_delivered(stream, move |context, delivered| match delivered {
                 Ok(()) => context.go_on(stream, coming),
                 Err(refusal) => {
@@ -256,7 +343,9 @@ impl Context {
             // The subscription has it, until there are routes or they cannot be planned.
             Ok(Outcome::Unrouted) => {}
             Ok(Outcome::Unplanned(formats)) => {
-                let facts = self.query_facts(stream);
+                let of = self.streams.get(stream);
+                let now_ns = self.net.now_ns();
+                let facts = of.and_then(|of| self.admission.query_facts(of, now_ns, &self.config.platform));
                 let work = move |costs: &QueryCostModel| {
                     coming.plan(&formats, costs, facts.as_ref());
                     coming
@@ -283,22 +372,26 @@ impl Context {
 
     /// Makes a subscription, once its query is planned for all that it has to be.
     fn subscribe(&mut self, key: usize, stream_key: usize, coming: &mut Coming) -> Result<Outcome, Refusal> {
-        self.check_subscribing(key, coming.request.number)?;
+        let limits = (&self.config, &*self.access);
+        self.subscriptions.check_subscribing((&self.net, key), coming.request.number, limits)?;
+        let check = |stream: &str| self.access.check_reader((&self.net, key), self.streams.snapshot(), stream);
         match &coming.placed {
-            Some((_, elsewhere)) => elsewhere.reads().iter().try_for_each(|stream| self.check_reader(key, stream))?,
-            None => self.check_reader(key, coming.select.stream())?,
+            Some((_, elsewhere)) => elsewhere.reads().iter().try_for_each(|stream| check(stream))?,
+            None => check(coming.select.stream())?,
         }
         let formats = wanted_formats(self.streams.snapshot(), coming.select.stream(), &coming.request)?;
         // A plan for a stream of this name that has gone meanwhile does not count.
         coming.planned.retain(|planned| formats.iter().any(|format| planned.is_for(format)));
-        let unplanned =
-            self.formats_to_plan(stream_key, &coming.select, (&coming.planned, coming.is_measured), &formats);
+        let (now_ns, platform) = (self.net.now_ns(), &self.config.platform);
+        let rate = self.streams.arriving_msgs_per_s(stream_key, &coming.select, now_ns);
+        let planned = (&coming.planned[..], coming.is_measured);
+        let unplanned = self.admission.formats_to_plan(rate, planned, &formats, platform);
         if !unplanned.is_empty() {
             return Ok(Outcome::Unplanned(unplanned));
         }
-        let mut made = self.make_subscription(key, stream_key, coming, formats)?;
+        let of = (&self.streams, &self.config);
+        let mut made = coming.make_subscription((key, stream_key), formats, of, now_ns)?;
         let (stands, needs, accepts) = (!made.awaits_format(), made.load_ns_per_s(), made.accept().is_some());
-        let rate = self.arriving_msgs_per_s(stream_key, &coming.select);
         if let Err(figures) = self.admission.admit(needs, rate, &self.name) {
             return Ok(Outcome::NoTime(figures));
         }
@@ -308,45 +401,6 @@ impl Context {
             () if accepts => Outcome::Unrouted,
             () if stands => Outcome::Stands,
             () => Outcome::Waits,
-        })
-    }
-
-    /// The rate that a query is admitted with: that of its stream, and none if it ends with what the state of its stream has now.
-    fn arriving_msgs_per_s(&self, stream: usize, select: &Select) -> u64 {
-        let stream = self.streams.get(stream).filter(|_| select.snapshot() != Some(SnapshotKind::Once));
-        stream.map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()))
-    }
-
-    /// Those of some formats that a query has to be planned for, or measured with.
-    fn formats_to_plan(
-        &self,
-        stream: usize,
-        select: &Select,
-        (planned, is_measured): (&[Planned], bool),
-        formats: &[Format],
-    ) -> Vec<Format> {
-        let rate_msgs_per_s = match self.config.platform.admit_subscriptions && !is_measured {
-            true => self.arriving_msgs_per_s(stream, select),
-            false => 0,
-        };
-        let has_ns_per_s = self.admission.has_ns_per_s();
-        let is_there = |planned: &Planned| rate_msgs_per_s == 0 || planned.surely_fits(rate_msgs_per_s, has_ns_per_s);
-        let is_planned = |format: &&Format| planned.iter().any(|p| p.is_for(format) && is_there(p));
-        formats.iter().filter(|format| !is_planned(format)).cloned().collect()
-    }
-
-    /// The facts that a query of a stream is measured on; nothing if it need not be, or cannot.
-    fn query_facts(&self, stream: usize) -> Option<Facts> {
-        let stream = self.streams.get(stream)?;
-        let peak_msgs_per_s = stream.rate_here_msgs_per_s(self.net.now_ns());
-        if !self.config.platform.admit_subscriptions || peak_msgs_per_s == 0 {
-            return None;
-        }
-        Some(Facts {
-            samples: stream.formats().iter().map(|f| (f.format.id().0, f.sample.records())).collect(),
-            peak_msgs_per_s,
-            records_per_batch: stream.records_per_batch(),
-            has_ns_per_s: self.admission.has_ns_per_s(),
         })
     }
 
@@ -403,8 +457,10 @@ impl Context {
         let Coming { pending, request, select, .. } = coming;
         let there = self.net.still_there(pending.peer()).filter(|key| !self.net.leaves(*key));
         let checked = there.map(|key| {
-            self.check_subscribing(key, request.number)?;
-            self.check_reader(key, select.stream()).map(|()| key)
+            let limits = (&self.config, &*self.access);
+            self.subscriptions.check_subscribing((&self.net, key), request.number, limits)?;
+            let snapshot = self.streams.snapshot();
+            self.access.check_reader((&self.net, key), snapshot, select.stream()).map(|()| key)
         });
         let (Some(Ok(key)), Some(stream)) = (&checked, entered) else {
             entered.into_iter().for_each(|stream| self.streams.leave(stream));
@@ -451,8 +507,8 @@ impl Context {
         }
         self.graph.add_session(subscription_key, stream_key as u32, instances, (policy, accepts), gauges);
         self.graph.set_slow(subscription_key, slow);
-        self.begin_snapshot(subscription_key);
-        self.update_reducers(subscription_key);
+        self.subscriptions.begin_snapshot(subscription_key, &mut self.graph, &self.to_managers);
+        self.subscriptions.update_reducers(subscription_key, &mut self.graph);
         if let Some(stream) = self.streams.present_mut(stream_key) {
             stream.begin_subscription(subscription_key, accepts);
         }
@@ -464,36 +520,67 @@ impl Context {
             self.replan(stream_key);
         }
     }
+}
 
-    /// Hands the handlers that were made for a subscription to its node.
-    pub(crate) fn update_node(&mut self, key: usize) {
-        let Some(subscription) = self.subscriptions.present_mut(key) else { return };
-        let (instances, wanted) = subscription.new_instances();
-        self.graph.update_session(key, instances, wanted);
-        self.update_reducers(key);
+impl Streams {
+    /// The rate that a query is admitted with: that of its stream, and none if it ends with what the state of its stream has now.
+    fn arriving_msgs_per_s(&self, stream: usize, select: &Select, now_ns: u64) -> u64 {
+        let stream = self.get(stream).filter(|_| select.snapshot() != Some(SnapshotKind::Once));
+        stream.map_or(0, |stream| stream.rate_here_msgs_per_s(now_ns))
+    }
+}
+
+impl Admission {
+    /// Those of some formats that a query, which is admitted with this rate, has to be planned for, or measured with.
+    fn formats_to_plan(
+        &self,
+        rate_msgs_per_s: u64,
+        (planned, is_measured): (&[Planned], bool),
+        formats: &[Format],
+        config: &PlatformConfig,
+    ) -> Vec<Format> {
+        let rate_msgs_per_s = if config.admit_subscriptions && !is_measured { rate_msgs_per_s } else { 0 };
+        let has_ns_per_s = self.has_ns_per_s();
+        let is_there = |planned: &Planned| rate_msgs_per_s == 0 || planned.surely_fits(rate_msgs_per_s, has_ns_per_s);
+        let is_planned = |format: &&Format| planned.iter().any(|p| p.is_for(format) && is_there(p));
+        formats.iter().filter(|format| !is_planned(format)).cloned().collect()
     }
 
-    /// Hands its node what was made for a slow subscriber.
-    fn update_reducers(&mut self, key: usize) {
-        let Some(subscription) = self.subscriptions.present_mut(key) else { return };
-        let (reducers, wanted) = subscription.new_reducers();
-        self.graph.add_reducers(key, reducers, wanted);
+    /// The facts that a query of a stream is measured on; nothing if it need not be, or cannot.
+    fn query_facts(&self, stream: &Stream, now_ns: u64, config: &PlatformConfig) -> Option<Facts> {
+        let peak_msgs_per_s = stream.rate_here_msgs_per_s(now_ns);
+        if !config.admit_subscriptions || peak_msgs_per_s == 0 {
+            return None;
+        }
+        Some(Facts {
+            samples: stream.formats().iter().map(|f| (f.format.id().0, f.sample.records())).collect(),
+            peak_msgs_per_s,
+            records_per_batch: stream.records_per_batch(),
+            has_ns_per_s: self.has_ns_per_s(),
+        })
     }
+}
 
+impl Subscriptions {
     /// Whether a peer may have one subscription more, under this number.
-    fn check_subscribing(&self, key: usize, number: u32) -> Result<(), Refusal> {
-        if self.subscriptions.len() >= self.config.max_subscriptions as usize {
-            let message = format!("the daemon has {} subscriptions, the bound", self.config.max_subscriptions);
+    fn check_subscribing(
+        &self,
+        (net, key): (&Net, usize),
+        number: u32,
+        (config, access): (&ContextConfig, &Access),
+    ) -> Result<(), Refusal> {
+        if self.len() >= config.max_subscriptions as usize {
+            let message = format!("the daemon has {} subscriptions, the bound", config.max_subscriptions);
             return Err(refuse(RefusalCode::Limit, message));
         }
-        let Some(peer) = self.net.present_peer(key) else { return Ok(()) };
+        let Some(peer) = net.present_peer(key) else { return Ok(()) };
         let origin = peer.carrier().principal();
-        let bound = Bound::new(self.config.max_subscriptions_per_peer, "max_subscriptions_per_peer");
-        let bound = self.access.bound(origin, |quotas| quotas.subscriptions, bound);
+        let bound = Bound::new(config.max_subscriptions_per_peer, "max_subscriptions_per_peer");
+        let bound = access.bound(origin, |quotas| quotas.subscriptions, bound);
         let most = bound.most as usize;
         // Only where all there are could be of one origin, its own are counted.
-        let of_origin = || self.net.peers_of(origin).map(|peer| peer.subscriptions().len()).sum::<usize>();
-        if self.subscriptions.len() >= most && of_origin() >= most {
+        let of_origin = || net.peers_of(origin).map(|peer| peer.subscriptions().len()).sum::<usize>();
+        if self.len() >= most && of_origin() >= most {
             return Err(origin.refuse_more("subscriptions", bound));
         }
         let numbers = peer.carrier().subscription_numbers();
@@ -503,94 +590,26 @@ impl Context {
                 format!("subscription number {number} is out of range: this session's numbers are {first} to {last}");
             return Err(refuse(RefusalCode::State, message));
         }
-        if peer.subscriptions().iter().any(|&s| self.subscriptions.get(s).is_some_and(|s| s.number() == number)) {
+        if peer.subscriptions().iter().any(|&s| self.get(s).is_some_and(|s| s.number() == number)) {
             let message = format!("subscription number {number} is in use in this session");
             return Err(refuse(RefusalCode::State, message));
         }
         Ok(())
     }
 
-    /// A subscription with its query, which is planned for all these formats.
-    fn make_subscription(
-        &self,
-        peer: usize,
-        stream_key: usize,
-        coming: &mut Coming,
-        formats: Vec<Format>,
-    ) -> Result<Subscription, Refusal> {
-        let policy = self.slow_policy(coming)?;
-        let (number, select) = (coming.request.number, coming.select.clone());
-        let notified = (policy, coming.request.positions);
-        let mut subscription = Subscription::new(peer, number, stream_key, select, notified);
-        let peak = self.arriving_msgs_per_s(stream_key, subscription.select());
-        // Which of its formats comes how often is not known, so the dearest counts.
-        subscription.count_load(coming.planned.iter().map(|p| p.load_ns_per_s(peak)).max().unwrap_or(0));
-        if !coming.request.accept.is_empty() {
-            self.take_accepted(&mut subscription, coming, formats)?;
-            return Ok(subscription);
-        }
-        let newest = formats.len();
-        // The newest format must fit; older ones may not, their records are then counted as unreadable.
-        for (index, format) in formats.iter().enumerate() {
-            if let Err(error) = subscription.add_planned(coming.take(format))
-                && index + 1 == newest
-            {
-                return Err(refuse(RefusalCode::Query, error.to_string()));
-            }
-        }
-        if formats.is_empty() {
-            subscription.await_format(coming.request.id);
-        }
-        let entry = self.streams.get(stream_key).map(Stream::entry);
-        let has_conversions = entry.is_some_and(|entry| !entry.conversions().graph().conversions().is_empty());
-        if coming.request.one_format && has_conversions {
-            subscription.accept_only(Accept::open(coming.pending.clone()));
-        }
-        Ok(subscription)
+    /// Hands the handlers that were made for a subscription to its node.
+    pub(crate) fn update_node(&mut self, key: usize, graph: &mut Graph) {
+        let Some(subscription) = self.present_mut(key) else { return };
+        let (instances, wanted) = subscription.new_instances();
+        graph.update_session(key, instances, wanted);
+        self.update_reducers(key, graph);
     }
 
-    /// The policy of a subscription while it is slow: that of its query, of its request beside it, or of the configuration.
-    fn slow_policy(&self, coming: &Coming) -> Result<SlowPolicy, Refusal> {
-        let asked = coming.request.overflow.map(policy_of);
-        if coming.select.snapshot().is_some() {
-            return slow_policy_of_state(&coming.select, asked);
-        }
-        match (coming.select.on_slow(), asked) {
-            (Some(of_query), Some(asked)) if of_query.to_string() != asked.to_string() => {
-                let message = format!(
-                    "the query says what a slow subscriber gets, `{of_query}`, and the request says `{asked}`: \
-                     leave one of them out (the request's is --on-overflow)"
-                );
-                Err(refuse(RefusalCode::Query, message))
-            }
-            (of_query, asked) => Ok(of_query.or(asked).unwrap_or_else(|| policy_of(self.config.overflow))),
-        }
-    }
-
-    /// Takes the plans for the formats that are accepted, as far as known. All of these must fit.
-    fn take_accepted(
-        &self,
-        subscription: &mut Subscription,
-        coming: &mut Coming,
-        formats: Vec<Format>,
-    ) -> Result<(), Refusal> {
-        let policy = coming.request.unreadable.unwrap_or(self.config.morph.unreadable);
-        let mut accept = Accept::named(coming.pending.clone(), coming.request.accept.clone(), policy);
-        for format in formats {
-            subscription.add_planned(coming.take(&format)).map_err(|error| {
-                let message = format!("the query does not fit the accepted format {}: {error}", format.id());
-                refuse(RefusalCode::Query, message)
-            })?;
-            accept.accept(format);
-        }
-        if let (true, Some(name)) = (accept.knows_none(), coming.request.accept.first()) {
-            if !coming.request.wait {
-                return Err(self.streams.snapshot().unknown_format(subscription.select().stream(), name));
-            }
-            subscription.await_format(coming.request.id);
-        }
-        subscription.accept_only(accept);
-        Ok(())
+    /// Hands its node what was made for a slow subscriber.
+    pub(crate) fn update_reducers(&mut self, key: usize, graph: &mut Graph) {
+        let Some(subscription) = self.present_mut(key) else { return };
+        let (reducers, wanted) = subscription.new_reducers();
+        graph.add_reducers(key, reducers, wanted);
     }
 }
 

@@ -109,9 +109,14 @@ impl Managers {
         let there = self.sees(stream);
         // One that does not see it, or does not answer, comes to this before it comes to what follows all the same.
         for io in self.io.iter().filter(|io| !there.contains(&io.at) || self.watch.lost(io.at).is_some()) {
-            let _ = io.inbox.post(move |context| context.end_derived(stream));
+            let _ = io.inbox.post(move |context| context.streams.end_derived(stream, &mut context.graph));
         }
-        let _ = self.ask_io(|at| there.contains(&at), move |context| context.end_derived(stream));
+        let _ = self.ask_io(
+            |at| there.contains(&at),
+            move |context| {
+                context.streams.end_derived(stream, &mut context.graph);
+            },
+        );
     }
 
     /// Has some I/O contexts run something short, all at once. Those that do not answer are left out: what they take part in is
@@ -168,7 +173,10 @@ impl Managers {
         let is_counting = |at| entries.iter().any(|entry| entry.activity().is_counted_at(at));
         let names = names.clone();
         let counted = self.ask_io(is_counting, move |context| {
-            names.iter().filter_map(|name| Some((name.clone(), context.counted(name)?))).collect::<Vec<_>>()
+            names
+                .iter()
+                .filter_map(|name| Some((name.clone(), context.streams.counted(name, context.net.now_ns())?)))
+                .collect::<Vec<_>>()
         })?;
         for (name, counted) in counted.into_iter().flatten() {
             all.entry(name).and_modify(|facts| facts.add(counted));

@@ -140,7 +140,10 @@ impl Managers {
         for io in &self.io {
             let (handler, key) = (handler.to_owned(), key.to_vec());
             // It may have stopped.
-            let _ = io.inbox.post(move |context| context.lose_readers_of_others(&handler, &key));
+            let _ = io.inbox.post(move |context| {
+                let streams = &context.streams;
+                context.subscriptions.lose_readers_of_others(&handler, &key, streams, &mut context.graph);
+            });
         }
     }
 
@@ -152,7 +155,7 @@ impl Managers {
         for io in &self.io {
             let handler = handler.to_owned();
             // It may have stopped.
-            let _ = io.inbox.post(move |context| context.lose_state(&handler, loss));
+            let _ = io.inbox.post(move |context| context.streams.lose_state(&handler, loss, &mut context.graph));
         }
     }
 

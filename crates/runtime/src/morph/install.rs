@@ -1,18 +1,61 @@
 //! Has the routes to a stream's subscriptions planned, and takes them in between two batches.
 
 use crate::announcing::Plans;
+use crate::config::MorphConfig;
 use crate::context::Context;
 use crate::graph::node::Take;
 use crate::morph::routes::{Accepting, Finder, RoutePlan, RouteRequest, Routed};
-use crate::morph::{Accept, Route};
+use crate::morph::{Accept, Morph, Route};
 use crate::pending::Pending;
 use crate::planner::Panicked;
 use crate::refusal::refuse;
-use crate::subscriptions::{Planned, Subscription};
+use crate::streams::Streams;
+use crate::subscriptions::{Planned, Subscription, Subscriptions};
 use crossdock_format::Format;
 use crossdock_transport::control::{RefusalCode, Unreadable};
 use crossdock_transport::{ControlMessage, Notice, Reply};
 use std::sync::Arc;
+
+impl Streams {
+    /// The basis for planning a stream's routes, if they are not planned for the current conversions and formats.
+    pub(crate) fn route_request(
+        &self,
+        stream_key: usize,
+        subscriptions: &Subscriptions,
+        (morph, config): (&Morph, &MorphConfig),
+    ) -> Option<RouteRequest> {
+        let stream = self.get(stream_key).filter(|stream| stream.needs_routes())?;
+        let accepting = |key: &usize| {
+            let subscription = subscriptions.get(*key)?;
+            Some(accepting(*key, subscription, subscription.accept()?))
+        };
+        let morphing = stream.morphing();
+        Some(RouteRequest {
+            snapshot: Arc::clone(self.snapshot()),
+            stream: stream.name().to_owned(),
+            finder: Finder {
+                conversions: Arc::clone(stream.entry().conversions()),
+                versions: stream.entry().formats().to_vec(),
+                by_name: config.by_name,
+                plans: Arc::clone(&morphing.by_name),
+            },
+            between: Arc::clone(&morph.between),
+            subscriptions: stream.subscriptions().iter().filter_map(accepting).collect(),
+            chains: morphing.chains.clone(),
+            chains_made: morphing.chains_made,
+            changes: morphing.changes,
+        })
+    }
+
+    /// Whether a stream needs routes, or one of its subscriptions does, although none are being planned.
+    fn has_lost_routes(&self, stream_key: usize, subscriptions: &Subscriptions) -> bool {
+        let Some(stream) = self.get(stream_key).filter(|stream| !stream.needs_no_routes()) else {
+            return false;
+        };
+        let waits = |key: &usize| subscriptions.accept(*key).is_some_and(|accept| accept.unrouted.is_some());
+        stream.needs_routes() || stream.subscriptions().iter().any(waits)
+    }
+}
 
 impl Context {
     /// The subscriptions of a stream that accept certain formats only have changed, so their routes are planned anew.
@@ -21,31 +64,6 @@ impl Context {
             stream.morphing_mut().changes += 1;
             self.take_formats(stream_key, Plans::default());
         }
-    }
-
-    /// The basis for planning a stream's routes, if they are not planned for the current conversions and formats.
-    pub(crate) fn route_request(&self, stream_key: usize) -> Option<RouteRequest> {
-        let stream = self.streams.get(stream_key).filter(|stream| stream.needs_routes())?;
-        let accepting = |key: &usize| {
-            let subscription = self.subscriptions.get(*key)?;
-            Some(accepting(*key, subscription, subscription.accept()?))
-        };
-        let morphing = stream.morphing();
-        Some(RouteRequest {
-            snapshot: Arc::clone(self.streams.snapshot()),
-            stream: stream.name().to_owned(),
-            finder: Finder {
-                conversions: Arc::clone(stream.entry().conversions()),
-                versions: stream.entry().formats().to_vec(),
-                by_name: self.config.morph.by_name,
-                plans: Arc::clone(&morphing.by_name),
-            },
-            between: Arc::clone(&self.morph.between),
-            subscriptions: stream.subscriptions().iter().filter_map(accepting).collect(),
-            chains: morphing.chains.clone(),
-            chains_made: morphing.chains_made,
-            changes: morphing.changes,
-        })
     }
 
     /// Takes in routes, unless the conversions have changed since they were planned. Each record that can be read from
@@ -80,7 +98,7 @@ impl Context {
                 continue;
             }
             let unreadable = accept.unreadable;
-            self.update_node(key);
+            self.subscriptions.update_node(key, &mut self.graph);
             let takes = routes.iter().map(|(format, route)| (*format, take(*route, unreadable))).collect();
             self.graph.route(key, takes, &mut stock);
             if let Some(accept) = self.subscriptions.accept_mut(key) {
@@ -130,7 +148,7 @@ impl Context {
     }
 
     fn resume_routes(&mut self, stream_key: usize) {
-        if !self.has_lost_routes(stream_key) {
+        if !self.streams.has_lost_routes(stream_key, &self.subscriptions) {
             return self.take_formats(stream_key, Plans::default());
         }
         let Some(stream) = self.streams.get_mut(stream_key) else { return };
@@ -140,15 +158,6 @@ impl Context {
         } else {
             self.replan(stream_key);
         }
-    }
-
-    /// Whether a stream needs routes, or one of its subscriptions does, although none are being planned.
-    fn has_lost_routes(&self, stream_key: usize) -> bool {
-        let Some(stream) = self.streams.get(stream_key).filter(|stream| !stream.needs_no_routes()) else {
-            return false;
-        };
-        let waits = |key: &usize| self.subscriptions.accept(*key).is_some_and(|accept| accept.unrouted.is_some());
-        stream.needs_routes() || stream.subscriptions().iter().any(waits)
     }
 
     /// The planning or the installation of a stream's routes has panicked, which is a flaw in it: they stay unchanged, and
@@ -175,7 +184,7 @@ impl Context {
         let (peer, number) = (subscription.peer(), subscription.number());
         let (planned, awaiting) = subscription.take_planned(planned);
         let is_unrouted = subscription.accept().is_some_and(|accept| accept.unrouted.is_some());
-        self.update_node(key);
+        self.subscriptions.update_node(key, &mut self.graph);
         let message: ControlMessage = match (planned, awaiting) {
             (Ok(output), awaiting) => {
                 let accept = self.subscriptions.accept_mut(key)?;

@@ -2,13 +2,15 @@
 
 use crate::catalog::StreamEntry;
 use crate::config::ByName;
-use crate::context::Context;
+use crate::graph::Graph;
 use crate::info::{ConversionInfo, PathInfo, PathStep};
 use crate::morph::Route;
 use crate::morph::chain::{ConversionChain, Trial};
 use crate::morph::compile::Part;
 use crate::morph::routes::{Finder, Reads};
-use crate::streams::Stream;
+use crate::net::Net;
+use crate::streams::{Stream, Streams};
+use crate::subscriptions::Subscriptions;
 use crossdock_control::conversions::{ConversionStep, Owner};
 use crossdock_format::{Format, FormatId};
 use std::sync::Arc;
@@ -17,11 +19,11 @@ use std::time::Instant;
 /// Times the sample goes through the chain for an estimate.
 const ROUNDS: u32 = 16;
 
-impl Context {
+impl Streams {
     /// All conversions, by stream and in the order in which they were registered.
-    pub(crate) fn conversion_infos(&self) -> Vec<ConversionInfo> {
+    pub(crate) fn conversion_infos(&self, net: &Net) -> Vec<ConversionInfo> {
         let mut infos = Vec::new();
-        for stream in self.streams.iter() {
+        for stream in self.iter() {
             let conversions = &stream.morphing().conversions;
             let graph = conversions.graph();
             for conversion in graph.conversions() {
@@ -31,7 +33,7 @@ impl Context {
                 let owner = match conversion.owner {
                     Owner::Kept => "kept".to_owned(),
                     Owner::Session(peer) => {
-                        let found = self.net.peers().map(|(_, other)| other).find(|other| other.serial() == peer);
+                        let found = net.peers().map(|(_, other)| other).find(|other| other.serial() == peer);
                         found.map_or_else(|| ConversionInfo::GONE.to_owned(), ToString::to_string)
                     }
                 };
@@ -54,13 +56,13 @@ impl Context {
     }
 
     /// The chains in use, and the formats that came and have none.
-    pub(crate) fn path_infos(&self) -> Vec<PathInfo> {
+    pub(crate) fn path_infos(&self, subscriptions: &Subscriptions, graph: &Graph) -> Vec<PathInfo> {
         let mut infos = Vec::new();
-        for stream in self.streams.iter() {
+        for stream in self.iter() {
             for chain in &stream.morphing().chains {
                 let route = Route::Convert(chain.number);
                 let takes = |key: &&usize| {
-                    self.subscriptions
+                    subscriptions
                         .accept(**key)
                         .is_some_and(|accept| accept.routes.iter().any(|(_, taken)| *taken == route))
                 };
@@ -74,27 +76,29 @@ impl Context {
                 info.refusal = tally.why();
                 infos.push(info);
             }
-            infos.extend(self.missing_infos(stream));
+            infos.extend(stream.missing_infos(subscriptions, graph));
         }
         infos.sort_by(|one, other| (&one.stream, &one.from, &one.to).cmp(&(&other.stream, &other.from, &other.to)));
         infos
     }
+}
 
-    /// The routes that a stream's subscriptions lack.
-    fn missing_infos(&self, stream: &Stream) -> Vec<PathInfo> {
+impl Stream {
+    /// The routes that its subscriptions lack.
+    fn missing_infos(&self, subscriptions: &Subscriptions, graph: &Graph) -> Vec<PathInfo> {
         let missing = |(from, to): &(Format, Format)| {
-            let mut info = path_info(stream, from, to, &[], &[]);
-            for key in stream.subscriptions().iter().copied() {
+            let mut info = path_info(self, from, to, &[], &[]);
+            for key in self.subscriptions().iter().copied() {
                 let lacks = |accept: &crate::morph::Accept| accept.missed.contains(from) && accept.targets.contains(to);
-                if self.subscriptions.accept(key).is_some_and(lacks) {
+                if subscriptions.accept(key).is_some_and(lacks) {
                     info.subscriptions += 1;
-                    info.waiting += self.graph.held_records(key, from.id().0);
+                    info.waiting += graph.held_records(key, from.id().0);
                 }
             }
             info.is_missing = true;
             info
         };
-        stream.morphing().wanted.iter().map(missing).collect()
+        self.morphing().wanted.iter().map(missing).collect()
     }
 }
 

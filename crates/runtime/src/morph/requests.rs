@@ -4,9 +4,12 @@ use crate::admission::QueryCostModel;
 use crate::announcing::reply;
 use crate::catalog::{Between, Catalog};
 use crate::context::Context;
+use crate::graph::Graph;
+use crate::morph::Morph;
 use crate::net::peers::PeerRef;
 use crate::pending::Pending;
 use crate::refusal::refuse;
+use crate::streams::{Stream, Streams};
 use crossdock_control::conversions::Owner;
 use crossdock_format::Format;
 use crossdock_transport::control::{Refusal, RefusalCode};
@@ -147,35 +150,37 @@ impl Context {
         }
         self.answer(pending, Ok(()));
     }
+}
 
+impl Morph {
     /// A peer is gone, and its conversions with it.
-    pub(crate) fn end_conversions(&mut self, peer: PeerRef) {
-        let listens = |stream: &crate::streams::Stream| stream.morphing().listeners.contains(&peer.key);
-        let keys: Vec<usize> = self.streams.keyed().filter(|(_, s)| listens(s)).map(|(key, _)| key).collect();
+    pub(crate) fn end_conversions(&mut self, peer: PeerRef, streams: &mut Streams, graph: &mut Graph) {
+        let listens = |stream: &Stream| stream.morphing().listeners.contains(&peer.key);
+        let keys: Vec<usize> = streams.keyed().filter(|(_, s)| listens(s)).map(|(key, _)| key).collect();
         for key in keys {
-            if let Some(stream) = self.streams.get_mut(key) {
+            if let Some(stream) = streams.get_mut(key) {
                 stream.morphing_mut().listeners.retain(|&listener| listener != peer.key);
             }
-            self.streams.leave(key);
+            streams.leave(key);
         }
-        if !self.morph.owners.remove(&peer.serial) {
+        if !self.owners.remove(&peer.serial) {
             return;
         }
-        let owns = |stream: &crate::streams::Stream| {
+        let owns = |stream: &Stream| {
             stream.entry().conversions().graph().conversions().iter().any(|c| c.owner == Owner::Session(peer.serial))
         };
-        let streams = self.streams.keyed().filter(|(_, stream)| owns(stream)).map(|(key, _)| key as u32).collect();
-        self.morph.gone.push((peer.serial, streams));
-        self.withdraw_conversions();
+        let theirs = streams.keyed().filter(|(_, stream)| owns(stream)).map(|(key, _)| key as u32).collect();
+        self.gone.push((peer.serial, theirs));
+        self.withdraw_conversions(streams, graph);
     }
 
     /// Withdraws the conversions of sessions that have gone, after the preceding records of their streams here have crossed to other
     /// contexts.
-    pub(crate) fn withdraw_conversions(&mut self) {
-        for (serial, streams) in std::mem::take(&mut self.morph.gone) {
-            match streams.iter().all(|stream| self.graph.has_crossed(*stream)) {
-                true => self.streams.catalog().post(move |catalog| catalog.end_owner(serial)),
-                false => self.morph.gone.push((serial, streams)),
+    pub(crate) fn withdraw_conversions(&mut self, streams: &Streams, graph: &mut Graph) {
+        for (serial, theirs) in std::mem::take(&mut self.gone) {
+            match theirs.iter().all(|stream| graph.has_crossed(*stream)) {
+                true => streams.catalog().post(move |catalog| catalog.end_owner(serial)),
+                false => self.gone.push((serial, theirs)),
             }
         }
     }

@@ -4,34 +4,32 @@
 use crate::context::Context;
 use crate::counters::DropReason;
 use crate::graph::node::Event;
-use crate::managers::request::{ControlRequest, EventKind};
+use crate::managers::request::{ControlRequest, EventKind, RequestQueue};
 use crate::morph::Route;
 use crate::morph::requests::converter_wanted;
+use crate::net::Net;
+use crate::streams::Streams;
 use crossdock_format::Format;
 use crossdock_transport::Notice;
 
 /// Most conversions that may be wanted on one stream.
 const MAX_WANTED: usize = 256;
 
-impl Context {
-    /// Reports what the graph has found about records that are to be converted.
-    pub(crate) fn take_events(&mut self) {
-        while let Some(event) = self.graph.next_event() {
-            match event {
-                Event::Unroutable { key, format } => self.note_missed(key, format),
-                Event::Lost { key } => self.check_queue(key),
-            }
-        }
-    }
-
+impl Streams {
     /// Records of a stream went through a chain: counts those that it has lost. Of a node whose chain has panicked, these
     /// are `lost`.
-    pub(crate) fn note_converted(&mut self, stream_key: usize, chain: Option<u64>, lost: u64, has_failed: bool) {
-        let Some(stream) = self.streams.present(stream_key) else { return };
+    pub(crate) fn note_converted(
+        &self,
+        stream_key: usize,
+        (chain, lost, has_failed): (Option<u64>, u64, bool),
+        net: &mut Net,
+        managers: &RequestQueue,
+    ) {
+        let Some(stream) = self.present(stream_key) else { return };
         let chain = chain.and_then(|number| stream.morphing().chain(number));
         let [refused, too_long] = chain.map(|chain| chain.tally.count()).unwrap_or_default();
-        self.net.count_drop(DropReason::NotConvertible, refused + lost);
-        self.net.count_drop(DropReason::TooLong, too_long);
+        net.count_drop(DropReason::NotConvertible, refused + lost);
+        net.count_drop(DropReason::TooLong, too_long);
         if has_failed {
             let formats = chain.map(|chain| format!("from {} to {} ", chain.from.id(), chain.to.id()));
             let text = format!(
@@ -41,7 +39,19 @@ impl Context {
                 stream.name()
             );
             // The managers may have ended before.
-            let _ = self.to_managers.send(ControlRequest::Event(EventKind::Failed, self.graph.index(), text));
+            let _ = managers.send(ControlRequest::Event(EventKind::Failed, self.at(), text));
+        }
+    }
+}
+
+impl Context {
+    /// Reports what the graph has found about records that are to be converted.
+    pub(crate) fn take_events(&mut self) {
+        while let Some(event) = self.graph.next_event() {
+            match event {
+                Event::Unroutable { key, format } => self.note_missed(key, format),
+                Event::Lost { key } => self.check_queue(key),
+            }
         }
     }
 
@@ -98,7 +108,8 @@ impl Context {
         self.report_wanted(stream_key, &before, &wanted);
         if !self.place.is_only() {
             let place = self.place.index;
-            self.at_others(move |context| context.take_wanted(stream_key, place, &wanted));
+            let report = move |context: &mut Context| context.take_wanted(stream_key, place, &wanted);
+            self.inbox.at_others(self.place, self.streams.catalog(), report);
         }
     }
 
@@ -133,7 +144,7 @@ impl Context {
         accept.missed = missed.into_iter().map(|(_, format)| format).collect();
         let routes = accept.routes.clone();
         if !readable.is_empty() {
-            self.flush_subscription(key);
+            self.sessions().0.flush(key);
         }
         for (route, format) in readable {
             let records = self.graph.held_records(key, format.id().0);
@@ -160,7 +171,7 @@ impl Context {
             self.replan(stream);
         }
         if !self.morph.gone.is_empty() {
-            self.withdraw_conversions();
+            self.morph.withdraw_conversions(&self.streams, &mut self.graph);
         }
         self.graph.expire_held(self.net.now_ns());
     }

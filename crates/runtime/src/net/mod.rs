@@ -353,6 +353,11 @@ impl Net {
     }
 
     /// Queues a control message for a peer.
+    pub(crate) fn send(&mut self, key: usize, message: &ControlMessage, host: &mut HostInterface) {
+        self.send_control(key, message, message.class(), host);
+    }
+
+    /// The same for a message of the class given.
     pub(crate) fn send_control(
         &mut self,
         key: usize,

@@ -4,16 +4,17 @@
 
 use super::cost_key;
 use crate::access::denied;
-use crate::admission::{Facts, QueryCostModel};
+use crate::admission::{Admission, Facts, QueryCostModel};
 use crate::catalog::{Snapshot, StreamEntry};
 use crate::context::Context;
 use crate::elsewhere::Elsewhere;
+use crate::graph::Graph;
 use crate::inbox::Then;
 use crate::managers::request::{ControlRequest, StateRead};
 use crate::managers::state_spec::WITHOUT;
 use crate::planner::Panicked;
 use crate::refusal::refuse;
-use crate::subscriptions::{Planned, Subscription};
+use crate::subscriptions::{Planned, Subscription, Subscriptions};
 use crossdock_format::{Format, FormatId};
 use crossdock_query::{KeyedState, Program, Query as AnyQuery, QueryError, Select, Snapshot as Snapshots};
 use crossdock_transport::Notice;
@@ -68,6 +69,14 @@ impl QueryChange {
         self.is_measured = facts.is_some();
     }
 
+    /// The change with a use of the state of its own.
+    fn with_state(self, state: KeyedState, elsewhere: Elsewhere) -> QueryChange {
+        let reads = vec![self.select.stream().to_owned()];
+        let select = self.select.of_state(elsewhere.handler(), state);
+        let elsewhere = Some(elsewhere.reading(reads));
+        QueryChange { select, elsewhere, planned: Vec::new(), ..self }
+    }
+
     /// It is refused.
     fn refuse(self, context: &mut Context, refusal: Refusal) {
         (self.then)(context, Err(refusal));
@@ -83,17 +92,12 @@ impl Context {
     /// A session gives one of its subscriptions another query.
     pub(crate) fn begin_set_query(&mut self, key: usize, id: u32, number: u32, sql: String) {
         let Some(pending) = self.pause(key, id) else { return };
-        let found = self.subscription_of(key, number);
+        let found = self.subscriptions.of_peer((&self.net, key), number);
         let then = Box::new(move |context: &mut Context, outcome| context.answer(&pending, outcome));
         match found {
             Ok(subscription) => self.set_query(subscription, sql, then),
             Err(refusal) => then(self, Err(refusal)),
         }
-    }
-
-    /// Whether there is a subscription of this number in the daemon here.
-    pub(crate) fn has_subscription(&self, id: u64) -> bool {
-        self.subscriptions.iter().any(|(_, subscription)| subscription.id() == id)
     }
 
     /// The daemon's handle gives a subscription another query, by its number in the daemon.
@@ -107,13 +111,13 @@ impl Context {
 
     /// Has a query parsed and planned for a subscription.
     fn set_query(&mut self, key: usize, sql: String, then: Then) {
-        if let Err(refusal) = self.check_changeable(key) {
+        if let Err(refusal) = self.subscriptions.check_changeable(key, &self.graph) {
             return then(self, Err(refusal));
         }
         let Some(subscription) = self.subscriptions.present(key) else { return };
         let (id, before) = (subscription.id(), Arc::clone(subscription.select()));
         let stream = subscription.streams().next().unwrap_or_default().to_owned();
-        let (access, caller) = (Arc::clone(&self.access), self.caller(subscription.peer()));
+        let (access, caller) = (Arc::clone(&self.access), self.access.caller_at(&self.net, subscription.peer()));
         let snapshot = Arc::clone(self.streams.snapshot());
         let change = self.subscriptions.take_id();
         let work = move |costs: &QueryCostModel| {
@@ -148,32 +152,6 @@ impl Context {
         });
     }
 
-    /// Whether a subscription may get another query now.
-    ///
-    /// # Errors
-    /// It waits for its stream, or for what its query before gives; or its query runs where it cannot be exchanged.
-    fn check_changeable(&self, key: usize) -> Result<(), Refusal> {
-        let Some(subscription) = self.subscriptions.get(key) else { return Err(gone(0)) };
-        let reads_state = subscription.select().snapshot().is_some();
-        let why = match () {
-            () if subscription.awaits_format() => "it waits for the first format of its stream: try again behind that",
-            () if subscription.accept().is_some() => {
-                "its records are converted to the formats that it accepts, for which its query was planned: subscribe anew"
-            }
-            () if subscription.is_elsewhere() && !reads_state => {
-                "a handler runs its query, since that keeps state or its context has no time for it: subscribe anew"
-            }
-            () if subscription.select().snapshot() == Some(Snapshots::Once) => {
-                "a query with SNAPSHOT alone ends by itself: wait for its end"
-            }
-            () => match self.graph.hinders_exchange(key) {
-                Some(why) => why,
-                None => return Ok(()),
-            },
-        };
-        Err(refuse(RefusalCode::State, format!("the query of the subscription cannot be changed: {why}")))
-    }
-
     /// Has the managers find the state once more: the next query has a use of it of its own.
     fn find_state_again(&mut self, change: QueryChange) {
         let handler = self.subscriptions.get(change.key).and_then(Subscription::handler).map(str::to_owned);
@@ -184,7 +162,7 @@ impl Context {
             // The context may have stopped.
             let _ = inbox.post(move |context| match found {
                 Ok((state, elsewhere)) if elsewhere.handler() == handler && state.key == change.before.state_key() => {
-                    context.take_state_again(change, (state, elsewhere));
+                    context.go_on_exchanging(change.with_state(state, elsewhere));
                 }
                 Ok(_) => change.refuse(context, refuse(RefusalCode::State, BEGUN_ANEW.to_owned())),
                 Err(why) => {
@@ -197,20 +175,15 @@ impl Context {
         let _ = self.to_managers.send(ControlRequest::ReadState(Box::new(StateRead { stream, top, then })));
     }
 
-    fn take_state_again(&mut self, change: QueryChange, (state, elsewhere): (KeyedState, Elsewhere)) {
-        let reads = vec![change.select.stream().to_owned()];
-        let select = change.select.of_state(elsewhere.handler(), state);
-        let elsewhere = Some(elsewhere.reading(reads));
-        self.go_on_exchanging(QueryChange { select, elsewhere, planned: Vec::new(), ..change });
-    }
-
     /// Puts the next query in, or has it planned for what it is not planned for yet.
     fn go_on_exchanging(&mut self, mut change: QueryChange) {
         match self.exchange(&mut change) {
             Ok(formats) if formats.is_empty() => (change.then)(self, Ok(())),
             Ok(formats) => {
                 let stream = self.subscriptions.present(change.key).map(Subscription::stream);
-                let facts = stream.and_then(|stream| self.query_facts(stream));
+                let stream = stream.and_then(|stream| self.streams.get(stream));
+                let (now_ns, platform) = (self.net.now_ns(), &self.config.platform);
+                let facts = stream.and_then(|stream| self.admission.query_facts(stream, now_ns, platform));
                 let work = move |costs: &QueryCostModel| {
                     change.plan(&formats, costs, facts.as_ref());
                     change
@@ -234,13 +207,16 @@ impl Context {
             let why = "the query of the subscription was changed by another request meanwhile: try again";
             return Err(refuse(RefusalCode::State, why.to_owned()));
         }
-        self.check_changeable(key)?;
+        self.subscriptions.check_changeable(key, &self.graph)?;
         let (peer, stream) = (subscription.peer(), subscription.stream());
-        subscription.streams().try_for_each(|stream| self.check_reader(peer, stream))?;
+        let (reader, snapshot) = ((&self.net, peer), self.streams.snapshot());
+        subscription.streams().try_for_each(|stream| self.access.check_reader(reader, snapshot, stream))?;
         let formats = self.streams.snapshot().find(change.select.stream()).map(|entry| entry.formats().to_vec());
         let formats = formats.unwrap_or_default();
         change.planned.retain(|planned| formats.iter().any(|format| planned.is_for(format)));
-        let unplanned = self.formats_to_plan(stream, &change.select, (&change.planned, change.is_measured), &formats);
+        let rate = self.streams.arriving_msgs_per_s(stream, &change.select, self.net.now_ns());
+        let planned = (&change.planned[..], change.is_measured);
+        let unplanned = self.admission.formats_to_plan(rate, planned, &formats, &self.config.platform);
         if !unplanned.is_empty() {
             return Ok(unplanned);
         }
@@ -249,25 +225,11 @@ impl Context {
         if let Some(why) = newest.and_then(Planned::misfit) {
             return Err(invalid(why));
         }
-        let rate = self.arriving_msgs_per_s(stream, &change.select);
         let needs = change.planned.iter().map(|planned| planned.load_ns_per_s(rate)).max().unwrap_or(0);
         let before = subscription.load_ns_per_s();
-        self.admit_exchange((before, needs), rate)?;
+        self.admission.admit_exchange((before, needs), rate, &self.name)?;
         self.put_exchanged(change, (formats, needs));
         Ok(Vec::new())
-    }
-
-    /// Admits the load of the next query beside that of the one before.
-    fn admit_exchange(&mut self, (before, needs): (u64, u64), rate: u64) -> Result<(), Refusal> {
-        if needs <= before {
-            self.admission.release(before - needs);
-            return Ok(());
-        }
-        let more = self.admission.admit(needs - before, rate, &self.name);
-        more.map_err(|figures| {
-            self.admission.refused += 1;
-            refuse(RefusalCode::Limit, format!("beside what the query before takes, {figures}"))
-        })
     }
 
     /// The next query is at work from now on. Its subscriber learns of formats that are new to it before their first record.
@@ -286,7 +248,7 @@ impl Context {
         let (instances, wanted) = subscription.new_instances();
         self.graph.exchange_query(key, instances, wanted);
         self.graph.keep_former_use(key, former);
-        self.update_reducers(key);
+        self.subscriptions.update_reducers(key, &mut self.graph);
         // The last one that is sent is the format of records to come: the newest, if any is sent.
         let last = outputs.len().saturating_sub(1);
         let is_any_new = outputs.iter().any(|output| !known.contains(&output.id()));
@@ -297,7 +259,50 @@ impl Context {
                 self.send_control(peer, &notice.into());
             }
         }
-        self.begin_snapshot(key);
+        self.subscriptions.begin_snapshot(key, &mut self.graph, &self.to_managers);
+    }
+}
+
+impl Subscriptions {
+    /// Whether a subscription may get another query now.
+    ///
+    /// # Errors
+    /// It waits for its stream, or for what its query before gives; or its query runs where it cannot be exchanged.
+    fn check_changeable(&self, key: usize, graph: &Graph) -> Result<(), Refusal> {
+        let Some(subscription) = self.get(key) else { return Err(gone(0)) };
+        let reads_state = subscription.select().snapshot().is_some();
+        let why = match () {
+            () if subscription.awaits_format() => "it waits for the first format of its stream: try again behind that",
+            () if subscription.accept().is_some() => {
+                "its records are converted to the formats that it accepts, for which its query was planned: subscribe anew"
+            }
+            () if subscription.is_elsewhere() && !reads_state => {
+                "a handler runs its query, since that keeps state or its context has no time for it: subscribe anew"
+            }
+            () if subscription.select().snapshot() == Some(Snapshots::Once) => {
+                "a query with SNAPSHOT alone ends by itself: wait for its end"
+            }
+            () => match graph.hinders_exchange(key) {
+                Some(why) => why,
+                None => return Ok(()),
+            },
+        };
+        Err(refuse(RefusalCode::State, format!("the query of the subscription cannot be changed: {why}")))
+    }
+}
+
+impl Admission {
+    /// Admits the load of the next query beside that of the one before.
+    fn admit_exchange(&mut self, (before, needs): (u64, u64), rate: u64, context: &str) -> Result<(), Refusal> {
+        if needs <= before {
+            self.release(before - needs);
+            return Ok(());
+        }
+        let more = self.admit(needs - before, rate, context);
+        more.map_err(|figures| {
+            self.refused += 1;
+            refuse(RefusalCode::Limit, format!("beside what the query before takes, {figures}"))
+        })
     }
 }
 

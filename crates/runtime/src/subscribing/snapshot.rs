@@ -5,12 +5,14 @@ use crate::access::{Access, Caller};
 use crate::catalog::Snapshot;
 use crate::context::Context;
 use crate::elsewhere::Elsewhere;
+use crate::graph::Graph;
 use crate::graph::node::StateLoss;
-use crate::managers::request::{ControlRequest, StateRead};
+use crate::managers::request::{ControlRequest, RequestQueue, StateRead};
 use crate::managers::state_spec::{WITHOUT, no_state, stream_of_state};
 use crate::pending::Pending;
 use crate::refusal::refuse;
-use crate::subscriptions::Subscription;
+use crate::streams::Streams;
+use crate::subscriptions::{Subscription, Subscriptions};
 use crossdock_query::{KeyedState, Select};
 use crossdock_transport::Reply;
 use crossdock_transport::control::{Notice, Refusal, RefusalCode};
@@ -51,6 +53,15 @@ impl OfState {
         }
         Ok(OfState { pending, request, asked_ns, select })
     }
+
+    /// The subscription as one to the stream that the state's handler makes.
+    fn coming(self, id: u64, (state, elsewhere): (KeyedState, Elsewhere)) -> Coming {
+        let OfState { pending, request, asked_ns, select } = self;
+        let reads = vec![select.stream().to_owned()];
+        let select = select.of_state(elsewhere.handler(), state);
+        let placed = Some((id, elsewhere.reading(reads)));
+        Coming { pending, request, asked_ns, select, planned: Vec::new(), is_measured: false, placed }
+    }
 }
 
 impl Context {
@@ -63,7 +74,7 @@ impl Context {
         let then = Box::new(move |found: Result<(KeyedState, Elsewhere), String>| {
             // The context may have stopped.
             let _ = inbox.post(move |context| match found {
-                Ok(found) => context.take_state(of, subscription, found),
+                Ok(found) => context.enter_stream(of.coming(subscription, found)),
                 Err(why) => {
                     let error = of.select.snapshot_error(why, WITHOUT);
                     context.answer(&of.pending, Err(refuse(RefusalCode::Query, error.to_string())));
@@ -74,57 +85,10 @@ impl Context {
         sent.unwrap_or_else(|why| self.answer(&pending, Err(refuse(RefusalCode::Limit, why.to_string()))));
     }
 
-    /// The subscription goes on as one to the stream that the state's handler makes.
-    fn take_state(&mut self, of: OfState, id: u64, (state, elsewhere): (KeyedState, Elsewhere)) {
-        let OfState { pending, request, asked_ns, select } = of;
-        let reads = vec![select.stream().to_owned()];
-        let select = select.of_state(elsewhere.handler(), state);
-        let placed = Some((id, elsewhere.reading(reads)));
-        self.enter_stream(Coming {
-            pending,
-            request,
-            asked_ns,
-            select,
-            planned: Vec::new(),
-            is_measured: false,
-            placed,
-        });
-    }
-
-    /// A subscription to a state's stream is in its place: nothing that is made from now on passes it by.
-    pub(super) fn begin_snapshot(&mut self, key: usize) {
-        let Some(subscription) = self.subscriptions.present(key) else { return };
-        if subscription.select().snapshot().is_none() {
-            return;
-        }
-        let (handler, of) = (subscription.select().stream().to_owned(), subscription.select().state_key().to_vec());
-        self.graph.read_state(key);
-        // The managers may have ended before.
-        let _ = self.to_managers.send(ControlRequest::WalkState { handler, key: of });
-    }
-
-    /// The state of a stream has this key from now on: what was planned for another one would not hold.
-    pub(crate) fn lose_readers_of_others(&mut self, handler: &str, key: &[String]) {
-        let stream = self.streams.find(handler).and_then(|stream| self.streams.get(stream));
-        for reader in stream.map(|stream| stream.subscriptions().to_vec()).unwrap_or_default() {
-            let select = self.subscriptions.present(reader).map(Subscription::select);
-            if select.is_some_and(|select| select.snapshot().is_some() && select.state_key() != key) {
-                self.graph.lose_state_of(reader, StateLoss::Anew);
-            }
-        }
-    }
-
-    /// The state of a stream is gone, though its handler is not: those that read it hear so.
-    pub(crate) fn lose_state(&mut self, handler: &str, loss: StateLoss) {
-        if let Some(stream) = self.streams.find(handler) {
-            self.graph.lose_state(stream as u32, loss);
-        }
-    }
-
     /// The state that a subscription reads is gone, or its query has failed: its subscriber hears why, and that nothing more comes.
     #[cold]
     pub(crate) fn end_reading(&mut self, key: usize, loss: StateLoss) {
-        self.flush_subscription(key);
+        self.sessions().0.flush(key);
         // It may have been disconnected for its queue.
         let Some(subscription) = self.subscriptions.get(key) else { return };
         let (peer, number) = (subscription.peer(), subscription.number());
@@ -135,6 +99,40 @@ impl Context {
         }
         self.send_control(peer, &Notice::Unreadable { subscription: number, message }.into());
         self.report_end(key, 0, 1);
+    }
+}
+
+impl Subscriptions {
+    /// A subscription to a state's stream is in its place: nothing that is made from now on passes it by.
+    pub(super) fn begin_snapshot(&self, key: usize, graph: &mut Graph, managers: &RequestQueue) {
+        let Some(subscription) = self.present(key) else { return };
+        if subscription.select().snapshot().is_none() {
+            return;
+        }
+        let (handler, of) = (subscription.select().stream().to_owned(), subscription.select().state_key().to_vec());
+        graph.read_state(key);
+        // The managers may have ended before.
+        let _ = managers.send(ControlRequest::WalkState { handler, key: of });
+    }
+
+    /// The state of a stream has this key from now on: what was planned for another one would not hold.
+    pub(crate) fn lose_readers_of_others(&self, handler: &str, key: &[String], streams: &Streams, graph: &mut Graph) {
+        let stream = streams.find(handler).and_then(|stream| streams.get(stream));
+        for reader in stream.map(|stream| stream.subscriptions().to_vec()).unwrap_or_default() {
+            let select = self.present(reader).map(Subscription::select);
+            if select.is_some_and(|select| select.snapshot().is_some() && select.state_key() != key) {
+                graph.lose_state_of(reader, StateLoss::Anew);
+            }
+        }
+    }
+}
+
+impl Streams {
+    /// The state of a stream is gone, though its handler is not: those that read it hear so.
+    pub(crate) fn lose_state(&self, handler: &str, loss: StateLoss, graph: &mut Graph) {
+        if let Some(stream) = self.find(handler) {
+            graph.lose_state(stream as u32, loss);
+        }
     }
 }
 

@@ -49,6 +49,14 @@ impl Stateful {
         Ok(Stateful { pending, request, asked_ns, query, streams })
     }
 
+    /// A handler runs the query: the subscription as one to that one's stream.
+    fn coming(self, id: u64, (_, elsewhere): Made) -> Coming {
+        let Stateful { pending, request, asked_ns, query, streams } = self;
+        let select = query.result_select(elsewhere.handler());
+        let placed = Some((id, elsewhere.reading(streams)));
+        Coming { pending, request, asked_ns, select, planned: Vec::new(), is_measured: false, placed }
+    }
+
     /// The reference tables that it looks rows up in.
     fn tables(&self) -> Vec<String> {
         self.query.tables().into_iter().map(str::to_owned).collect()
@@ -78,28 +86,12 @@ impl Context {
         let then = Box::new(move |placed: Result<Made, String>| {
             // The context may have stopped.
             let _ = inbox.post(move |context| match placed {
-                Ok(made) => context.take_result(stateful, subscription, made),
+                Ok(made) => context.enter_stream(stateful.coming(subscription, made)),
                 Err(why) => context.refuse_query(&stateful.pending, &of_refused, why),
             });
         });
         let query = Box::new(Query { subscription, sql, row_errors, streams, shared, then });
         let sent = self.to_managers.send(ControlRequest::PlaceQuery(query));
         sent.unwrap_or_else(|why| self.refuse_query(&pending, &of, why.to_string()));
-    }
-
-    /// A handler runs a query with state: its subscription goes on as one to that one's stream.
-    fn take_result(&mut self, stateful: Stateful, id: u64, (_, elsewhere): Made) {
-        let Stateful { pending, request, asked_ns, query, streams } = stateful;
-        let select = query.result_select(elsewhere.handler());
-        let placed = Some((id, elsewhere.reading(streams)));
-        self.enter_stream(Coming {
-            pending,
-            request,
-            asked_ns,
-            select,
-            planned: Vec::new(),
-            is_measured: false,
-            placed,
-        });
     }
 }
