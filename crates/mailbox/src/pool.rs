@@ -158,10 +158,12 @@ impl Pool {
         self.heap.reclaim(buffer);
     }
 
-    /// Whether a buffer is one of this pool.
+    /// Whether a buffer is one of this pool, and three quarters of its class are free. Costs no more than an allocation.
     #[inline]
-    pub fn owns(&self, buffer: &Buffer) -> bool {
-        self.heap.owns(buffer)
+    pub fn is_mostly_free(&mut self, buffer: &Buffer) -> bool {
+        let (heap, bytes) = (&mut self.heap, buffer.capacity());
+        let class = self.classes.iter().enumerate().find(|(_, class)| class.bytes == bytes);
+        heap.owns(buffer) && class.is_some_and(|(at, class)| heap.has(at, class.count / 4 * 3))
     }
 
     /// A buffer of this pool with the first `len` bytes of another: that buffer itself, if it is one of this pool. `None` if none is

@@ -139,3 +139,17 @@ fn a_batch_with_records_takes_no_pieces() {
     let again = batch.put_in_pieces(pool.alloc(record.len()).unwrap(), &joins);
     assert!(again.is_err() && batch.record(0) == record);
 }
+
+#[test]
+fn a_pool_is_mostly_free_for_its_own_buffers_while_three_quarters_of_their_class_are() {
+    let (mut pool, mut other) = (pool(), pool());
+    let mut held: Vec<_> = (0..16).map(|_| pool.alloc(PACKET_BYTES).unwrap().freeze()).collect();
+    // The larger ones are free, and do not count.
+    assert!(pool.is_mostly_free(&held[0]));
+    held.push(pool.alloc(1).unwrap().freeze());
+    assert!(!pool.is_mostly_free(&held[0]));
+    held.pop();
+    assert!(pool.is_mostly_free(&held[0]));
+    let elsewhere = other.alloc(PACKET_BYTES).unwrap().freeze();
+    assert!(other.is_mostly_free(&elsewhere) && !pool.is_mostly_free(&elsewhere));
+}

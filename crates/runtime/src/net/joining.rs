@@ -7,7 +7,7 @@
 use super::Net;
 use crate::graph::bounds::PIECE_BYTES;
 use crate::graph::build::alone;
-use crossdock_mailbox::{Batch, Buffer, BufferMut, Pool, Slice};
+use crossdock_mailbox::{Batch, Buffer, BufferMut, Slice};
 use crossdock_transport::pieces::{Joined, announced_bytes};
 use crossdock_transport::{Filling, Header, Joiner, MAX_CONTROL_BYTES, MAX_SUPER_BYTES, PacketKind, Piece, PieceError};
 use std::ops::Range;
@@ -142,15 +142,6 @@ pub(crate) struct Place<'a> {
     pub(crate) start: usize,
 }
 
-impl Place<'_> {
-    /// Whether the piece may stay there: the buffer is one of the context's pool, and three quarters of its class are free. So records
-    /// in pieces leave enough of them to all else, however long their readers hold them.
-    fn may_stay(&self, pool: &mut Pool) -> bool {
-        let bytes = self.buffer.capacity();
-        pool.owns(self.buffer) && pool.has_free(bytes, pool.buffers_for(bytes) / 4 * 3)
-    }
-}
-
 /// Why a piece of a message is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
@@ -241,7 +232,8 @@ impl Net {
             let has_free = self.pool.has_free(bytes, 1 + SPARE_LONG);
             memory = Some(has_free.then(|| self.pool.alloc(bytes)).flatten().ok_or(Refused::NoMemory)?);
         }
-        let place = place.filter(|place| place.may_stay(&mut self.pool));
+        // So records in pieces leave enough buffers to all else, however long their readers hold them.
+        let place = place.filter(|place| self.pool.is_mostly_free(place.buffer));
         let Some(peer) = self.peers.present_mut(key) else { return Ok(None) };
         let Joining { record, began_ns, .. } = &mut peer.joining;
         match (&mut *record, memory) {
@@ -279,14 +271,14 @@ impl Net {
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 mod tests {
     use super::*;
-    use crossdock_mailbox::PoolConfig;
+    use crossdock_mailbox::{Pool, PoolConfig};
     use fastrand::Rng;
 
     fn pool(large: usize) -> Pool {
         Pool::new(PoolConfig { classes: vec![(64 << 10, large), (1 << 20, 2)] }).unwrap()
     }
 
-    /// The payloads of the pieces of a record, the first of which begins with its length.
+    /// The payloads of the pieces of a record: the first one begins with its length.
     fn pieces(record: &[u8], rng: &mut Rng) -> Vec<Vec<u8>> {
         let (mut pieces, mut at) = (Vec::new(), 0);
         let most = [2_000, 20_000, 60_000][rng.usize(..3)];
@@ -353,19 +345,5 @@ mod tests {
             were_joined += u32::from(!batch.is_in_pieces());
         }
         assert!(stayed > 30 && were_joined > 30, "{stayed} stayed, {were_joined} were joined");
-    }
-
-    #[test]
-    fn pieces_stay_while_most_buffers_of_the_pool_are_free() {
-        let (mut pool, mut other) = (pool(8), pool(8));
-        let may_stay = |buffer: &Buffer, pool: &mut Pool| Place { buffer, start: 0 }.may_stay(pool);
-        let [one, two] = [(); 2].map(|()| pool.alloc(64 << 10).unwrap().freeze());
-        assert!(may_stay(&two, &mut pool));
-        let three = pool.alloc(64 << 10).unwrap().freeze();
-        assert!(!may_stay(&one, &mut pool), "three of eight are in use");
-        drop(three);
-        assert!(may_stay(&one, &mut pool));
-        let elsewhere = other.alloc(64 << 10).unwrap().freeze();
-        assert!(!may_stay(&elsewhere, &mut pool), "it is to go back to its own pool soon");
     }
 }
