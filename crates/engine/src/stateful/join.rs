@@ -85,6 +85,12 @@ impl Join {
         self.rows.len()
     }
 
+    /// Whether rows wait to be put in.
+    #[inline]
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.gathered.is_empty()
+    }
+
     /// How many bytes are in use.
     pub(super) fn used(&self) -> usize {
         self.arena.used() + self.rows.len() * ROW_BYTES + self.keys.len() * (ENTRY_BYTES + size_of::<[List; 2]>())

@@ -264,6 +264,16 @@ impl Operator {
         }
     }
 
+    /// Whether rows wait to be put in: then the last one that came waits with them, and has changed nothing else.
+    #[inline]
+    pub(super) fn has_waiting(&self) -> bool {
+        match self {
+            Operator::Windows(windows) => windows.has_waiting(),
+            Operator::Join(join) => join.has_waiting(),
+            _ => false,
+        }
+    }
+
     /// How many bytes are in use.
     #[inline]
     pub(super) fn used(&self) -> usize {

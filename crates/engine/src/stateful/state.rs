@@ -326,6 +326,7 @@ impl State {
                 input.open_mark = has_open_mark.then_some(open_mark);
             }
             stage.operator.restore(from)?;
+            stage.used = stage.operator.used();
         }
         // If it is too much, the oldest goes with the first row that comes.
         from.end()
@@ -422,9 +423,10 @@ impl State {
             let mut walk = self.walk(thens);
             let Some((stage, then, mut behind)) = walk.at(number) else { return };
             if !stage.operator.forget(&mut |row| behind.pass(then, row, flow)) {
-                return;
+                break;
             }
         }
+        self.stages.iter_mut().for_each(|stage| stage.used = stage.operator.used());
     }
 
     /// The rows that were dropped since this was last asked.
@@ -530,9 +532,23 @@ impl<'w> Walk<'w> {
         if stage.goes_on(port.input, time) {
             self.settle(port.stage, flow);
         }
+        let Some(stage) = port.stage.checked_sub(self.first).and_then(|place| self.stages.get_mut(place)) else {
+            return;
+        };
+        if change.before.is_some() || !stage.operator.has_waiting() {
+            stage.used = stage.operator.used();
+        }
         // A row may bring many to the stages behind, before the bytes of all are looked at.
-        let Some((stage, then, mut behind)) = self.at(port.stage) else { return };
-        stage.used = stage.operator.used();
+        if stage.used > max_bytes {
+            self.forget_beyond(port.stage, flow);
+        }
+    }
+
+    /// Makes what a stage keeps smaller than the bound.
+    #[cold]
+    fn forget_beyond(&mut self, number: usize, flow: &mut Flow<'_>) {
+        let max_bytes = self.max_bytes;
+        let Some((stage, then, mut behind)) = self.at(number) else { return };
         while stage.used > max_bytes && stage.operator.forget(&mut |row| behind.pass(then, row, flow)) {
             stage.used = stage.operator.used();
         }

@@ -214,6 +214,12 @@ impl Windows {
         self.there
     }
 
+    /// Whether rows wait to be put in.
+    #[inline]
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.gathered.is_empty()
+    }
+
     /// How many bytes are in use.
     pub(super) fn used(&self) -> usize {
         let part = size_of::<Part>() + size_of::<u32>() + self.slots.bytes();
