@@ -140,6 +140,7 @@ impl Context {
 
     /// Runs a function once the routes of a stream are planned for what it has here, or it is gone.
     pub(crate) fn when_routed(&mut self, stream: &str, then: impl FnOnce(&mut Context) + 'static) {
+        // One that is gone has no routes to wait for.
         let Some(key) = self.streams.find(stream) else { return then(self) };
         self.inbox.await_formats(AwaitedFormats {
             stream: key,
@@ -173,7 +174,8 @@ impl Context {
         let Some(stream) = self.streams.get_mut(key) else { return self.finish_awaited(key) };
         if stream.needs_no_routes() {
             stream.end_routes();
-            self.note_wanted(key);
+            let (peers, here) = ((&mut self.net, &mut self.host), (&self.inbox, self.place));
+            self.streams.note_wanted(key, &self.subscriptions, peers, here);
         }
         if let Some(stream) = self.streams.get(key) {
             self.subscriptions.forget_half_taken(stream, &mut self.graph);
@@ -252,7 +254,8 @@ impl Context {
         self.subscriptions.update_node(key, &mut self.graph);
         match (planned, awaiting) {
             (Ok(_), Some(id)) => {
-                self.confirm_subscription(peer, id, number);
+                let (mut sessions, streams, graph) = self.sessions();
+                sessions.confirm((peer, id, number), streams, graph);
                 // Not before: a panic would leave it without an answer.
                 if let Some(subscription) = self.subscriptions.present_mut(key) {
                     subscription.note_answered();
@@ -436,6 +439,7 @@ impl Net {
         let is_new_format = peer.publish(publishing)?;
         let announced = Announced { is_new_format, ..Announced::default() };
         let Some(published) = streams.present_mut(stream) else { return Ok(announced) };
+        // It publishes the stream already, in another format or under another number.
         let Some(publishers) = published.begin_publisher(key) else { return Ok(announced) };
         graph.note_publishers(stream as u32, publishers);
         Ok(Announced { is_new_stream: true, ..announced })

@@ -69,6 +69,7 @@ impl Context {
         if self.streams.is_delivered(stream, self.place) {
             return then(self, Ok(()));
         }
+        // It may have gone since it was asked about.
         let Some(there) = self.streams.get_mut(stream) else { return then(self, Err(gone())) };
         let was_asked = there.await_delivery();
         self.inbox.await_delivery(AwaitedDelivery { stream, then: Box::new(then) });
@@ -99,6 +100,7 @@ impl Context {
         if self.place.is_only() {
             return then(self, Ok(()));
         }
+        // It may have gone since it was asked about.
         let Some(there) = self.streams.get_mut(stream) else { return then(self, Err(gone())) };
         there.begin_announcing();
         let flow = Flow { stream: stream as u32, at: self.streams.at(), is_publishing: true };

@@ -1,10 +1,11 @@
 //! One execution context on a communication core: its state and its loop.
 //!
 //! The state is in owners with private fields ([`Net`], [`Host`], [`Streams`], [`Subscriptions`], [`Graph`],
-//! [`ContextInbox`]); what is written for [`Context`] passes between them. A turn serves timers and requests of the rest of the
-//! daemon (`maintain`), takes frames from the device ([`crate::dispatch`]) and messages from attached clients' rings
-//! ([`crate::rings`]; both `ingress`), lets handlers work, and sends outputs (`egress`). After a turn without input the context naps while traffic is heavy, so that
-//! the next turn finds more frames, and otherwise sleeps in epoll on its socket, its doorbell and those of its clients.
+//! [`ContextInbox`]); what is written for [`Context`] passes between them, and carries out what they return. A turn serves timers
+//! and requests of the rest of the daemon (`maintain`), takes frames from the device ([`crate::dispatch`]) and messages from attached
+//! clients' rings ([`crate::rings`]; both `ingress`), lets handlers work, and sends outputs (`egress`). After a turn without input the
+//! context naps while traffic is heavy, so that the next turn finds more frames, and otherwise sleeps in epoll on its socket, its
+//! doorbell and those of its clients.
 
 #[cfg(test)]
 mod stepping;
@@ -40,6 +41,7 @@ use std::any::Any;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Frames taken in one turn at most: enough to share a turn's costs, few enough to stay in the cache.
 const FRAMES_A_TURN: usize = 8;
@@ -255,7 +257,10 @@ impl Context {
         self.graph.note_away(now_ns, turn_clock.begin(now_ns));
         self.run_timers();
         let goes_on = self.take_commands();
-        self.notice_ends();
+        // Clients that are gone are noticed now and then in a context that is too busy to sleep.
+        if self.net.is_look_due() {
+            self.look_around(Duration::ZERO);
+        }
         goes_on
     }
 
@@ -339,7 +344,9 @@ impl Context {
             Command::Snapshot(snapshot, changed) => self.take_snapshot(snapshot, &changed),
             Command::Attach(prepared, to) => {
                 // A caller that waited for too long has refused the client.
-                if let Err(unheard) = to.send(self.admit(*prepared))
+                let (of, gauges) = ((&self.config, &*self.access), self.graph.gauges());
+                let admitted = self.net.admit(*prepared, &mut self.host, of, gauges);
+                if let Err(unheard) = to.send(admitted)
                     && let Ok(client) = unheard.into_inner()
                 {
                     self.carry_out_command(Command::Detach(client));
@@ -489,7 +496,8 @@ impl Context {
             }
             self.streams.end_format(publishing.stream, publishing.format.id());
             // One that goes on in a later session has lost nothing.
-            self.end_publishing(key, publishing.stream, publishing.goes_on());
+            let (of, managers) = ((key, publishing.stream), (self.place, &*self.to_managers));
+            self.streams.end_publisher(of, publishing.goes_on(), &mut self.graph, managers);
         }
         self.morph.end_conversions(PeerRef { key, serial: peer.serial() }, &mut self.streams, &mut self.graph);
         self.net.end(peer, self.host.interface_mut(), why, close);
@@ -518,17 +526,6 @@ impl Context {
         unrouted.iter().for_each(|pending| self.go_on_unanswered(pending));
         self.host.prune();
         self.net.report_closed_sides(&mut self.host);
-    }
-
-    /// A peer no longer publishes a stream: notifies the subscribers, after the records that it sent, with whether it has
-    /// said that it is finished.
-    pub(crate) fn end_publishing(&mut self, peer: usize, stream_key: usize, is_finished: bool) {
-        let Some(stream) = self.streams.present_mut(stream_key) else { return };
-        let Some(publishers) = stream.end_publisher(peer) else { return };
-        self.streams.end_publishing(stream_key);
-        // With the last, after all records of the stream, to the subscriptions of the streams derived from it.
-        self.graph.arrive_end(stream_key as u32, publishers, is_finished);
-        self.streams.end_published(stream_key, self.place, &self.to_managers);
     }
 
     /// Queues a control message for a peer.

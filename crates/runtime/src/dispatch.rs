@@ -66,8 +66,21 @@ impl Context {
                     self.take_run(run, spans, (buffer, stride), from);
                 }
                 PacketKind::Datagram => self.take_datagrams(run, spans, (buffer, stride), from),
-                PacketKind::Hello => self.take_hello(payload, from),
-                PacketKind::Ack => self.take_ack(&run.header, payload, from),
+                PacketKind::Hello => {
+                    // It is none, or was answered before.
+                    let Some(hello) = self.net.take_hello(payload, from) else { continue };
+                    if let Some(old) = self.net.session_at(from) {
+                        self.remove_peer(old, "replaced", None);
+                    }
+                    let bound = self.access.most_sessions(self.net.origin(from), &self.config);
+                    self.net.open_session(&hello, from, bound);
+                }
+                PacketKind::Ack => {
+                    // What it releases makes room.
+                    let spares = &mut self.workspace.spares;
+                    let released = self.net.take_ack(&run.header, payload, from, |batch| spares.keep_shared(batch));
+                    released.into_iter().for_each(|key| self.check_peer_queue(key));
+                }
                 PacketKind::Ping => self.net.take_ping(&run.header, from),
                 PacketKind::Probe => self.net.take_probe(&run.header, from),
                 PacketKind::Probed => self.net.take_probed(&run.header, from),
@@ -81,25 +94,6 @@ impl Context {
             }
         }
         self.net.keep_packets(packets);
-    }
-
-    /// A client greets: a new session, or the same answer as before.
-    fn take_hello(&mut self, payload: &[u8], from: SocketAddr) {
-        // It is none, or was answered before.
-        let Some(hello) = self.net.take_hello(payload, from) else { return };
-        if let Some(old) = self.net.session_at(from) {
-            self.remove_peer(old, "replaced", None);
-        }
-        let bound = self.access.most_sessions(self.net.origin(from), &self.config);
-        self.net.open_session(&hello, from, bound);
-    }
-
-    /// An ack: what it releases makes room.
-    fn take_ack(&mut self, header: &Header, payload: &[u8], from: SocketAddr) {
-        let spares = &mut self.workspace.spares;
-        if let Some(key) = self.net.take_ack(header, payload, from, |batch| spares.keep_shared(batch)) {
-            self.check_peer_queue(key);
-        }
     }
 
     /// Sequenced packets: put in order, then delivered.
@@ -139,7 +133,9 @@ impl Context {
             let first = left.trailing_zeros();
             let count = (left >> first).trailing_ones();
             left &= u64::MAX.checked_shl(first + count).unwrap_or(0);
-            let Some(spans) = spans.get(first as usize..(first + count) as usize) else { return };
+            let found = spans.get(first as usize..(first + count) as usize);
+            debug_assert!(found.is_some(), "the datagrams that are new are some of the run's");
+            let Some(spans) = found else { return };
             let packets = spans.len() as u64;
             let Some(publishing) = self.net.peer(key).and_then(|p| p.published(run.header.stream, run.header.format))
             else {
@@ -212,7 +208,8 @@ impl Context {
         }
         self.dispatch(batch, stream, &[]);
         if let Some((records, flaw)) = flaw {
-            self.disconnect_malformed(key, stream, records, &flaw);
+            let close = self.streams.malformed(stream, records, &flaw, &mut self.net);
+            self.remove_peer(key, "malformed_records", Some(close));
         }
     }
 
@@ -289,7 +286,8 @@ impl Context {
             Err(error) => error.to_string(),
         };
         self.streams.untake(stream, 1);
-        self.disconnect_malformed(key, stream, 1, &flaw);
+        let close = self.streams.malformed(stream, 1, &flaw, &mut self.net);
+        self.remove_peer(key, "malformed_records", Some(close));
     }
 
     /// Counts records of a publication, which are to be given to all that read its stream, and says whether its format has had no
@@ -338,16 +336,6 @@ impl Context {
         self.remove_peer(key, why, Some(close));
     }
 
-    /// Disconnects a publisher whose packet holds bytes that are not a record of its format.
-    pub(crate) fn disconnect_malformed(&mut self, key: usize, stream: usize, records: u64, flaw: &str) {
-        if let Some(stream) = self.streams.present_mut(stream) {
-            stream.note_malformed(records);
-        }
-        self.net.count_drop(DropReason::Malformed, records);
-        let reason = format!("a packet contains an invalid record: {flaw}");
-        self.remove_peer(key, "malformed_records", Some(Close { again: false, reason }));
-    }
-
     /// A batch that sessions published goes to all that read its stream, but for the subscriptions in `passed`, which
     /// have it already. Queries run on it at once, handlers after the network was served.
     pub(crate) fn dispatch(&mut self, batch: Batch, stream_key: usize, passed: &[usize]) {
@@ -383,6 +371,16 @@ impl Net {
 }
 
 impl Streams {
+    /// A publisher's packet holds bytes that are not a record of its format: with this reason its session is to end.
+    pub(crate) fn malformed(&mut self, stream: usize, records: u64, flaw: &str, net: &mut Net) -> Close {
+        if let Some(stream) = self.present_mut(stream) {
+            stream.note_malformed(records);
+        }
+        net.count_drop(DropReason::Malformed, records);
+        let reason = format!("a packet contains an invalid record: {flaw}");
+        Close { again: false, reason }
+    }
+
     /// Records that [`Context::count_taken`] has counted are none, and nobody gets them.
     pub(crate) fn untake(&self, stream: usize, records: u64) {
         self.present(stream).into_iter().for_each(|stream| stream.entry().activity().untake(records));

@@ -4,6 +4,7 @@
 use crate::context::Context;
 use crate::graph::Graph;
 use crate::graph::edge::Queued;
+use crate::graph::node::Event;
 use crate::graph::run::Outcome;
 use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
 use crate::graph::spill::Spill;
@@ -110,7 +111,13 @@ impl Context {
     /// Lets the nodes of sessions run, as far as their sessions and the buffers have room for what comes of it.
     pub(crate) fn serve_sessions(&mut self) {
         loop {
-            self.take_events();
+            // What the graph has found about records that are to be converted.
+            while let Some(event) = self.graph.next_event() {
+                match event {
+                    Event::Unroutable { key, format } => self.note_missed(key, format),
+                    Event::Lost { key } => self.check_queue(key),
+                }
+            }
             let now_ns = self.net.now_ns();
             let mut sessions = Sessions {
                 subscriptions: &mut self.subscriptions,

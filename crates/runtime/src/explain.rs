@@ -1,8 +1,7 @@
 //! Answers to the handle: the lists, and the cost of a query.
 
 use crate::access::Access;
-use crate::config::ByName;
-use crate::context::Context;
+use crate::config::{ByName, ContextConfig};
 use crate::estimate::estimate;
 use crate::graph::Graph;
 use crate::graph::slow::{Reducer, Slow};
@@ -11,6 +10,7 @@ use crate::host::Host;
 use crate::info::{
     ClientInfo, ContextInfo, DomainInfo, ExplainInfo, FieldInfo, FormatInfo, SessionInfo, StreamInfo, SubscriptionInfo,
 };
+use crate::io::IoPlace;
 use crate::ledger::Ledger;
 use crate::morph::Accept;
 use crate::morph::lists::Planned;
@@ -150,6 +150,72 @@ impl Net {
         }
     }
 
+    /// The counters and bounds of the context of this name.
+    pub(crate) fn context_info(
+        &self,
+        (name, place, config): (&str, IoPlace, &ContextConfig),
+        host: &Host,
+        subscriptions_refused: u64,
+    ) -> ContextInfo {
+        let (buffers_in_use, buffers) = self.buffers();
+        let device = self.device_counters();
+        let counters = self.counters();
+        let (mut clients, mut client_bytes_held) = (counters.gone, 0);
+        let (mut client_quota_used_bytes, mut client_quota_bytes) = (0, 0);
+        for client in host.interface().clients() {
+            clients.add(&client);
+            client_bytes_held += client.bytes_held;
+            client_quota_used_bytes += client.quota_used_bytes;
+            client_quota_bytes += client.quota_bytes;
+        }
+        // Only the home context has mailboxes.
+        let max_mailboxes = if place.is_home() { host.interface().config().max_mailboxes } else { 0 };
+        ContextInfo {
+            name: name.to_owned(),
+            address: self.local_addr().to_string(),
+            sessions: self.sessions() as u32,
+            max_sessions: config.max_sessions,
+            turns: counters.turns,
+            busy_turns: counters.busy_turns,
+            sleeps: counters.sleeps,
+            frames_in: device.supers_received,
+            packets_in: device.packets_received,
+            packets_out: counters.packets_out,
+            packets_resent: counters.packets_resent,
+            packets_routed: counters.packets_routed,
+            datagrams_in: counters.datagrams_in,
+            datagrams_missing: counters.datagrams_missing,
+            network_bytes_in: device.bytes_received,
+            network_bytes_out: device.bytes_sent,
+            records_in: counters.records_in,
+            messages_joined: counters.messages_joined.load(Ordering::Relaxed),
+            records_out: counters.records_out.saturating_sub(counters.records_unsent),
+            records_queued: counters.records_out,
+            records_unsent: counters.records_unsent,
+            batches_whole: counters.batches_whole,
+            dropped: self.dropped(host),
+            buffers_in_use,
+            buffers,
+            buffer_bytes: self.pool_bytes() as u64,
+            clients: host.interface().attached(),
+            max_clients: host.interface().config().max_clients,
+            mailboxes: host.interface().mailbox_count(),
+            max_mailboxes,
+            detached: counters.detached(),
+            subscriptions_refused,
+            subscribe_time: counters.subscribe_time.info(),
+            client_messages_in: clients.messages_in,
+            client_messages_out: clients.messages_out,
+            client_bytes_in: clients.bytes_in,
+            client_bytes_out: clients.bytes_out,
+            client_waits: clients.waits,
+            client_bytes_held,
+            client_quota_used_bytes,
+            client_quota_bytes,
+            domains: host.interface().domains().into_iter().map(domain_info).collect(),
+        }
+    }
+
     /// The frames, packets and messages that are lost here, by reason.
     fn dropped(&self, host: &Host) -> Vec<(String, u64)> {
         let mut dropped = self.counters().dropped();
@@ -249,6 +315,40 @@ impl Streams {
         infos
     }
 
+    /// The facts that a query is planned for and measured on, beside the core of the context of this name, which has this headroom if it admits queries by theirs.
+    pub(crate) fn explain(
+        &self,
+        select: Select,
+        accept: &[FormatName],
+        (context, headroom_ns_per_s): (&str, Option<u64>),
+        now_ns: u64,
+    ) -> Result<Explained, ExplainError> {
+        let found = self.find(select.stream()).filter(|key| self.get(*key).is_some_and(Stream::is_known));
+        let Some(stream) = found.and_then(|key| self.get(key)) else {
+            return Err(self.unknown_stream(&select).into());
+        };
+        let mut targets = Vec::new();
+        for name in accept {
+            let format = self.snapshot().format_known(stream.name(), name);
+            targets.push(format.map_err(|refusal| ExplainError::Format(refusal.message))?);
+        }
+        let newest = stream.formats().last();
+        let format = targets.first().or(newest.map(|known| &known.format)).cloned();
+        let Some(format) = format else { return Err(self.unknown_stream(&select).into()) };
+        let sample = newest.filter(|_| targets.is_empty()).map(|known| known.sample.records()).unwrap_or_default();
+        Ok(Explained {
+            context: context.to_owned(),
+            stream: stream.name().to_owned(),
+            select,
+            format,
+            targets,
+            sample,
+            records_per_batch: stream.records_per_batch(),
+            rate_msgs_per_s: stream.peak_msgs_per_s(now_ns),
+            headroom_ns_per_s,
+        })
+    }
+
     /// How the formats of a stream would come to accepted ones.
     pub(crate) fn explain_paths(
         &self,
@@ -260,99 +360,6 @@ impl Streams {
         // It may have gone since it was asked about.
         let Some(stream) = self.find(name).and_then(|key| self.get(key)) else { return Vec::new() };
         Planned::all(stream, targets, by_name, reads)
-    }
-}
-
-impl Context {
-    /// The context's counters and bounds.
-    pub(crate) fn info(&self) -> ContextInfo {
-        let (buffers_in_use, buffers) = self.net.buffers();
-        let device = self.net.device_counters();
-        let counters = self.net.counters();
-        let (mut clients, mut client_bytes_held) = (counters.gone, 0);
-        let (mut client_quota_used_bytes, mut client_quota_bytes) = (0, 0);
-        for client in self.host.interface().clients() {
-            clients.add(&client);
-            client_bytes_held += client.bytes_held;
-            client_quota_used_bytes += client.quota_used_bytes;
-            client_quota_bytes += client.quota_bytes;
-        }
-        // Only the home context has mailboxes.
-        let max_mailboxes = if self.place.is_home() { self.host.interface().config().max_mailboxes } else { 0 };
-        ContextInfo {
-            name: self.name.clone(),
-            address: self.net.local_addr().to_string(),
-            sessions: self.net.sessions() as u32,
-            max_sessions: self.config.max_sessions,
-            turns: counters.turns,
-            busy_turns: counters.busy_turns,
-            sleeps: counters.sleeps,
-            frames_in: device.supers_received,
-            packets_in: device.packets_received,
-            packets_out: counters.packets_out,
-            packets_resent: counters.packets_resent,
-            packets_routed: counters.packets_routed,
-            datagrams_in: counters.datagrams_in,
-            datagrams_missing: counters.datagrams_missing,
-            network_bytes_in: device.bytes_received,
-            network_bytes_out: device.bytes_sent,
-            records_in: counters.records_in,
-            messages_joined: counters.messages_joined.load(Ordering::Relaxed),
-            records_out: counters.records_out.saturating_sub(counters.records_unsent),
-            records_queued: counters.records_out,
-            records_unsent: counters.records_unsent,
-            batches_whole: counters.batches_whole,
-            dropped: self.net.dropped(&self.host),
-            buffers_in_use,
-            buffers,
-            buffer_bytes: self.net.pool_bytes() as u64,
-            clients: self.host.interface().attached(),
-            max_clients: self.host.interface().config().max_clients,
-            mailboxes: self.host.interface().mailbox_count(),
-            max_mailboxes,
-            detached: counters.detached(),
-            subscriptions_refused: self.admission.refused,
-            subscribe_time: counters.subscribe_time.info(),
-            client_messages_in: clients.messages_in,
-            client_messages_out: clients.messages_out,
-            client_bytes_in: clients.bytes_in,
-            client_bytes_out: clients.bytes_out,
-            client_waits: clients.waits,
-            client_bytes_held,
-            client_quota_used_bytes,
-            client_quota_bytes,
-            domains: self.host.interface().domains().into_iter().map(domain_info).collect(),
-        }
-    }
-
-    /// The facts that a query is planned for and measured on, beside the core.
-    pub(crate) fn explain(&self, select: Select, accept: &[FormatName]) -> Result<Explained, ExplainError> {
-        let found =
-            self.streams.find(select.stream()).filter(|key| self.streams.get(*key).is_some_and(Stream::is_known));
-        let Some(stream) = found.and_then(|key| self.streams.get(key)) else {
-            return Err(self.streams.unknown_stream(&select).into());
-        };
-        let mut targets = Vec::new();
-        for name in accept {
-            let format = self.streams.snapshot().format_known(stream.name(), name);
-            targets.push(format.map_err(|refusal| ExplainError::Format(refusal.message))?);
-        }
-        let newest = stream.formats().last();
-        let format = targets.first().or(newest.map(|known| &known.format)).cloned();
-        let Some(format) = format else { return Err(self.streams.unknown_stream(&select).into()) };
-        let sample = newest.filter(|_| targets.is_empty()).map(|known| known.sample.records()).unwrap_or_default();
-        let has = self.admission.has_ns_per_s();
-        Ok(Explained {
-            context: self.name.clone(),
-            stream: stream.name().to_owned(),
-            select,
-            format,
-            targets,
-            sample,
-            records_per_batch: stream.records_per_batch(),
-            rate_msgs_per_s: stream.peak_msgs_per_s(self.net.now_ns()),
-            headroom_ns_per_s: (self.config.platform.admit_subscriptions && has < u64::MAX).then_some(has),
-        })
     }
 }
 

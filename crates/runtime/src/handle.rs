@@ -366,7 +366,10 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn io_contexts(&self) -> Result<Vec<ContextInfo>, Stopped> {
-        self.ask_all(|context| context.info())
+        self.ask_all(|context| {
+            let of = (&*context.name, context.place, &context.config);
+            context.net.context_info(of, &context.host, context.admission.refused)
+        })
     }
 
     /// Sessions over packets, by I/O context and in the order of their places there.
@@ -444,7 +447,11 @@ impl ContextHandle {
         };
         let accept = accept.to_vec();
         let inbox = self.where_known(select.stream())?;
-        let explained = match inbox.run(move |context| context.explain(select, &accept))? {
+        let explained = match inbox.run(move |context| {
+            let (has, admits) = (context.admission.has_ns_per_s(), context.config.platform.admit_subscriptions);
+            let of = (&*context.name, (admits && has < u64::MAX).then_some(has));
+            context.streams.explain(select, &accept, of, context.net.now_ns())
+        })? {
             Ok(explained) => explained,
             Err(error) => return Ok(Err(error)),
         };
@@ -490,7 +497,13 @@ impl ContextHandle {
     pub fn authorize(&self, authorized: AuthorizedKeys) -> Result<(), Stopped> {
         let authorized = Arc::new(authorized);
         self.shared.access.authorize(Arc::clone(&authorized));
-        self.ask_all(move |context| context.authorize(authorized)).map(drop)
+        let authorize = move |context: &mut Context| {
+            for key in context.net.authorize(authorized) {
+                // There are no keys any more that could say why.
+                context.remove_peer(key, "unauthorised", None);
+            }
+        };
+        self.ask_all(authorize).map(drop)
     }
 
     /// How formats come to subscriptions that do not accept them unchanged, and where nothing leads there.

@@ -50,6 +50,7 @@ impl Streams {
 
     /// No handler makes a stream any more: notifies its subscribers, after the records that came.
     pub(crate) fn end_derived(&mut self, number: u32, graph: &mut Graph) {
+        // It may have gone, or have ended here already.
         let Some(stream) = self.get_mut(number as usize).filter(|stream| stream.is_made()) else { return };
         stream.end_made();
         match stream_of_state(stream.name()) {

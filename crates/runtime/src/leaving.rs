@@ -8,9 +8,7 @@ use crate::net::peers::Peer;
 use crate::streams::{Stream, Streams};
 use crate::subscriptions::Subscriptions;
 use crossdock_transport::handshake::Close;
-use crossdock_transport::secure::AuthorizedKeys;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 /// Streams that an event lists by name.
 const SHOWN: usize = 8;
@@ -21,14 +19,6 @@ fn is_sudden(why: &str) -> bool {
 }
 
 impl Context {
-    /// Replaces the list of clients that may connect over the network.
-    pub(crate) fn authorize(&mut self, authorized: Arc<AuthorizedKeys>) {
-        for key in self.net.authorize(authorized) {
-            // There are no keys any more that could say why.
-            self.remove_peer(key, "unauthorised", None);
-        }
-    }
-
     /// Has the managers note the event of a client that went, if there is one, and how many had none, once their interval is over.
     pub(crate) fn note_gone(&mut self, event: Option<(EventKind, String)>) {
         let events = self.departures.events(event, self.net.now_ns());

@@ -6,10 +6,13 @@
 //! into a buffer of the context's own, and is then processed like a packet from the network. A subscriber checks what it gets by
 //! reference, and reports invalid records: the stream's packets are then checked here too, up to those of the faulty publisher.
 
+use crate::access::Access;
+use crate::config::ContextConfig;
 use crate::context::{Context, InWork};
 use crate::counters::DropReason;
 use crate::egress::Sessions;
 use crate::graph::Graph;
+use crate::graph::gauges::ContextGauges;
 use crate::host::Host;
 use crate::net::Net;
 use crate::net::frames::reason;
@@ -34,29 +37,6 @@ struct Published {
 }
 
 impl Context {
-    /// Takes in a client that may attach: as a peer, watched from now on.
-    ///
-    /// # Errors
-    /// In words, for the client: a table is full, or the system's.
-    pub(crate) fn admit(&mut self, prepared: Prepared) -> Result<ClientKey, String> {
-        let attached = self.host.interface().attached() as usize;
-        let origin = Principal::User(prepared.uid());
-        let bound = self.access.most_sessions(origin, &self.config);
-        self.net.bound_sessions(origin, bound, attached).map_err(|refusal| refusal.message)?;
-        let client = self.host.interface_mut().admit(prepared, self.net.now_ns()).map_err(|error| error.to_string())?;
-        match self.net.insert_attached(client, self.host.interface_mut()) {
-            Ok(()) => {
-                // Before the answer: the next client is placed by it.
-                self.graph.gauges().clients.set(self.host.interface().attached().into());
-                Ok(client)
-            }
-            Err(error) => {
-                self.host.interface_mut().detach(client);
-                Err(format!("the daemon cannot watch the client: {error}"))
-            }
-        }
-    }
-
     /// A packet of a client's session.
     pub(crate) fn take_session(&mut self, client: ClientKey, message: Message) {
         // Its peer may have ended with an earlier packet.
@@ -236,7 +216,8 @@ impl Context {
             Some((records, flaw)) => {
                 self.workspace.spares.keep(batch);
                 self.streams.untake(stream, header.records.into());
-                self.disconnect_malformed(peer, stream, records, &flaw);
+                let close = self.streams.malformed(stream, records, &flaw, &mut self.net);
+                self.remove_peer(peer, "malformed_records", Some(close));
                 false
             }
         }
@@ -276,6 +257,37 @@ impl Context {
         self.grant_credit(key);
         self.check_peer_queue(key);
         self.net.is_still_behind(key)
+    }
+}
+
+impl Net {
+    /// Takes in a client that may attach: as a peer, watched from now on.
+    ///
+    /// # Errors
+    /// In words, for the client: a table is full, or the system's.
+    pub(crate) fn admit(
+        &mut self,
+        prepared: Prepared,
+        host: &mut Host,
+        (config, access): (&ContextConfig, &Access),
+        gauges: &ContextGauges,
+    ) -> Result<ClientKey, String> {
+        let attached = host.interface().attached() as usize;
+        let origin = Principal::User(prepared.uid());
+        let bound = access.most_sessions(origin, config);
+        self.bound_sessions(origin, bound, attached).map_err(|refusal| refusal.message)?;
+        let client = host.interface_mut().admit(prepared, self.now_ns()).map_err(|error| error.to_string())?;
+        match self.insert_attached(client, host.interface_mut()) {
+            Ok(()) => {
+                // Before the answer: the next client is placed by it.
+                gauges.clients.set(host.interface().attached().into());
+                Ok(client)
+            }
+            Err(error) => {
+                host.interface_mut().detach(client);
+                Err(format!("the daemon cannot watch the client: {error}"))
+            }
+        }
     }
 }
 

@@ -2,12 +2,12 @@
 
 use crate::access::Access;
 use crate::config::{ContextConfig, NodeAddress};
-use crate::context::Context;
 use crate::counters::DropReason;
 use crate::handle::ContextHandle;
 use crate::host::tasks::{TaskError, TaskFactory};
 use crate::host::{Host, MessagePut, implementation_of};
 use crate::info::MailboxInfo;
+use crate::io::IoPlace;
 use crate::net::Net;
 use crate::principal::{Bound, Principal};
 use crate::refusal::{Stopped, refuse};
@@ -57,10 +57,16 @@ fn dropped(losses: &Losses) -> Vec<(String, u64)> {
     dropped
 }
 
-impl Context {
-    /// Carries out a request about mailboxes, tasks or nodes: the reply.
-    pub(crate) fn carry_out_mailbox(&mut self, key: usize, request: Request) -> Option<ControlMessage> {
-        if !self.place.is_home() && !matches!(request, Request::FindNode { .. }) {
+impl Host {
+    /// Carries out a request of a peer at a context about mailboxes, tasks or nodes: the reply.
+    pub(crate) fn carry_out(
+        &mut self,
+        key: usize,
+        request: Request,
+        net: &mut Net,
+        (place, config, access): (IoPlace, &ContextConfig, &Access),
+    ) -> Option<ControlMessage> {
+        if !place.is_home() && !matches!(request, Request::FindNode { .. }) {
             // One made here would be another mailbox than that of its name at the home.
             let message = "this session's request to attach, or its hello, does not say that it uses mailboxes: say so";
             let refusal = refuse(RefusalCode::State, message.to_owned());
@@ -69,31 +75,31 @@ impl Context {
         let (id, outcome) = match request {
             Request::CreateMailbox { id, name, implementation: of, bound_messages, bound_bytes } => {
                 let options = MailboxOptions { implementation: implementation(of), bound_messages, bound_bytes };
-                let limits = (&self.net, &self.config, &*self.access);
-                let made = self.net.owner_of(key);
-                (id, made.and_then(|owner| self.host.create_mailbox_of(owner, &name, options, limits)))
+                let limits = (&*net, config, access);
+                let made = net.owner_of(key);
+                (id, made.and_then(|owner| self.create_mailbox_of(owner, &name, options, limits)))
             }
             Request::DeleteMailbox { id, name } => {
-                let owner = self.net.owner_of(key);
-                (id, owner.and_then(|owner| self.host.delete_mailbox_of(owner, &name, &mut self.net)))
+                let owner = net.owner_of(key);
+                (id, owner.and_then(|owner| self.delete_mailbox_of(owner, &name, net)))
             }
             Request::OpenMailbox { id, name, side, message_bytes, ahead } => {
                 let options = PortOptions { message_bytes, ahead };
-                return Some(match self.host.open_mailbox((key, id), &name, side, options, &mut self.net) {
+                return Some(match self.open_mailbox((key, id), &name, side, options, net) {
                     Ok(reply) => reply.into(),
                     Err(refusal) => Reply::Refused { id, refusal }.into(),
                 });
             }
-            Request::CloseMailbox { id, number } => (id, self.host.close_mailbox(key, number, &mut self.net)),
+            Request::CloseMailbox { id, number } => (id, self.close_mailbox(key, number, net)),
             Request::CreateTask { id, task, mailbox, arguments } => {
-                let owner = self.net.owner_of(key);
-                (id, owner.and_then(|owner| self.host.begin_task(owner, &task, &mailbox, &arguments)))
+                let owner = net.owner_of(key);
+                (id, owner.and_then(|owner| self.begin_task(owner, &task, &mailbox, &arguments)))
             }
             Request::EndTask { id, mailbox } => {
-                (id, self.net.owner_of(key).and_then(|owner| self.host.end_task_of(owner, &mailbox)))
+                (id, net.owner_of(key).and_then(|owner| self.end_task_of(owner, &mailbox)))
             }
             Request::FindNode { id, name } => {
-                return Some(match self.config.find_node(&name, self.net.local_addr()) {
+                return Some(match config.find_node(&name, net.local_addr()) {
                     Ok(NodeAddress { name, address, key }) => {
                         let (address, key) = (address.to_string(), key.map(|key| key.to_string()));
                         Reply::Node { id, address, name, key }.into()
@@ -102,7 +108,7 @@ impl Context {
                 });
             }
             Request::GetMessages { number, messages, held } => {
-                self.host.get_messages(key, number, messages, &held);
+                self.get_messages(key, number, messages, &held);
                 return None;
             }
             _ => return None,

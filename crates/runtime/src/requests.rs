@@ -4,6 +4,9 @@ use crate::announcing::{Announcement, reply};
 use crate::context::Context;
 use crate::egress::{QueueEnd, Sessions};
 use crate::graph::Graph;
+use crate::host::Host;
+use crate::io::IoPlace;
+use crate::managers::request::RequestQueue;
 use crate::morph::requests::ConversionRequest;
 use crate::net::Net;
 use crate::net::peers::Peer;
@@ -27,7 +30,7 @@ impl Context {
         if let Err(refusal) = self.access.admit_request(&self.net, key, &request) {
             // All of these have an answer.
             let Some(id) = request.id() else { return };
-            return self.send_reply(key, &ControlMessage::Reply(reply(id, Err(refusal))), ends);
+            return self.net.send_reply(key, &ControlMessage::Reply(reply(id, Err(refusal))), ends, &mut self.host);
         }
         let (id, outcome) = match request {
             Request::Announce { id, stream: number, name, format, publication, key: declared } => {
@@ -48,7 +51,8 @@ impl Context {
             Request::Unsubscribe { id, subscription } => (id, self.unsubscribe(key, subscription)),
             Request::Finish { id, stream } => {
                 self.take_last_sent(key);
-                match self.finish(key, stream) {
+                let (peer, of) = ((&mut self.net, key), (self.place, &*self.to_managers));
+                match self.streams.finish(peer, stream, &mut self.graph, of) {
                     Ok(()) if self.durability.is_durable() => return self.finish_durably(key, id),
                     outcome => (id, outcome),
                 }
@@ -57,8 +61,7 @@ impl Context {
                 return self.subscriptions.suspect_stream((&self.net, key), subscription, &mut self.streams);
             }
             Request::ReportMissed { subscription, records } => {
-                let event = self.subscriptions.missed_event((&self.net, key), subscription, records);
-                return self.note_event(event);
+                return self.note_event(self.subscriptions.missed_event((&self.net, key), subscription, records));
             }
             Request::UseDatagrams { id } => {
                 self.net.use_datagrams(key);
@@ -77,8 +80,9 @@ impl Context {
             | Request::CreateTask { .. }
             | Request::EndTask { .. }
             | Request::FindNode { .. }) => {
-                if let Some(reply) = self.carry_out_mailbox(key, request) {
-                    self.send_reply(key, &reply, ends);
+                let of = (self.place, &self.config, &*self.access);
+                if let Some(reply) = self.host.carry_out(key, request, &mut self.net, of) {
+                    self.net.send_reply(key, &reply, ends, &mut self.host);
                 }
                 return;
             }
@@ -87,34 +91,7 @@ impl Context {
                 return self.remove_peer(key, "terminated", Some(close));
             }
         };
-        self.send_reply(key, &ControlMessage::Reply(reply(id, outcome)), ends);
-    }
-
-    /// Queues the reply to a request that ends a subscription or a side of a mailbox, if `ends` names one.
-    fn send_reply(&mut self, key: usize, reply: &ControlMessage, ends: Option<Origin>) {
-        let class = ends.map_or_else(|| reply.class(), |origin| TrafficClass::Exchange(Follows::Origin(origin)));
-        self.net.send_control(key, reply, class, self.host.interface_mut());
-    }
-
-    /// Confirms to a subscriber that its subscription stands, with all formats that may come.
-    pub(crate) fn confirm_subscription(&mut self, key: usize, id: u32, number: u32) {
-        let Some(peer) = self.net.present_peer(key) else { return };
-        let mut all = peer.subscriptions().iter().filter_map(|&key| Some((key, self.subscriptions.present(key)?)));
-        let found = all.find(|(_, subscription)| subscription.number() == number);
-        debug_assert!(found.is_some(), "a subscription that is confirmed is its peer's");
-        let Some((subscription_key, subscription)) = found else { return };
-        let mut formats: Vec<String> = subscription.output_formats().map(Format::describe).collect();
-        let format = formats.pop().unwrap_or_default();
-        // In the first position it is only their sum that counts, once all publishers are there.
-        let position = self.streams.position(subscription).map(|(position, _)| position);
-        let activity = self.streams.activity(subscription, &self.graph, self.net.now_ns());
-        let listed = Some(subscription.id());
-        self.subscriptions.note_reported(subscription_key, &self.streams);
-        let reply = Reply::Subscribed { id, subscription: number, format, activity, position, number: listed };
-        self.send_control(key, &ControlMessage::Reply(reply));
-        for format in formats {
-            self.send_control(key, &ControlMessage::Notice(Notice::Format { subscription: number, format }));
-        }
+        self.net.send_reply(key, &ControlMessage::Reply(reply(id, outcome)), ends, &mut self.host);
     }
 
     fn unsubscribe(&mut self, key: usize, number: u32) -> Result<(), Refusal> {
@@ -124,26 +101,15 @@ impl Context {
         Ok(())
     }
 
-    fn finish(&mut self, key: usize, number: u32) -> Result<(), Refusal> {
-        let Some(peer) = self.net.present_peer_mut(key) else { return Ok(()) };
-        let Some((stream, ended, is_last)) = peer.finish(number) else { return Err(not_announced(number)) };
-        for publishing in &ended {
-            self.streams.end_publication(publishing);
-            self.streams.end_format(stream, publishing.format.id());
-        }
-        if is_last {
-            self.end_publishing(key, stream, true);
-        }
-        Ok(())
-    }
-
     /// Takes a subscription out of everything that knows it.
     pub(crate) fn remove_subscription(&mut self, key: usize) {
         // Its policy says no more: it goes.
         self.sessions().0.note_losses(key);
         let losses = self.subscriptions.take_event(key, true, &self.net, &self.access);
         self.note_event(losses);
-        let Some(subscription) = self.subscriptions.remove(key) else { return };
+        let removed = self.subscriptions.remove(key);
+        debug_assert!(removed.is_some(), "subscription {key} is removed once");
+        let Some(subscription) = removed else { return };
         self.admission.release(subscription.load_ns_per_s());
         self.graph.remove_session(key, &mut self.workspace);
         if let Some(stream) = self.streams.present_mut(subscription.stream()) {
@@ -179,6 +145,46 @@ impl Context {
 }
 
 impl Streams {
+    /// A peer has finished a stream that it publishes.
+    fn finish(
+        &mut self,
+        (net, key): (&mut Net, usize),
+        number: u32,
+        graph: &mut Graph,
+        of: (IoPlace, &RequestQueue),
+    ) -> Result<(), Refusal> {
+        let Some(peer) = net.present_peer_mut(key) else { return Ok(()) };
+        let Some((stream, ended, is_last)) = peer.finish(number) else { return Err(not_announced(number)) };
+        for publishing in &ended {
+            self.end_publication(publishing);
+            self.end_format(stream, publishing.format.id());
+        }
+        if is_last {
+            self.end_publisher((key, stream), true, graph, of);
+        }
+        Ok(())
+    }
+
+    /// A peer no longer publishes a stream: notifies the subscribers, after the records that it sent, with whether it has
+    /// said that it is finished.
+    pub(crate) fn end_publisher(
+        &mut self,
+        (peer, stream_key): (usize, usize),
+        is_finished: bool,
+        graph: &mut Graph,
+        (place, managers): (IoPlace, &RequestQueue),
+    ) {
+        let Some(stream) = self.present_mut(stream_key) else { return };
+        // It has ended as a publisher before.
+        let Some(publishers) = stream.end_publisher(peer) else { return };
+        self.end_publishing(stream_key);
+        // With the last, after all records of the stream, to the subscriptions of the streams derived from it.
+        graph.arrive_end(stream_key as u32, publishers, is_finished);
+        self.end_published(stream_key, place, managers);
+    }
+}
+
+impl Streams {
     /// How many subscriptions there are to a stream that a peer publishes under this number.
     fn count_subscriptions(&self, (net, key): (&Net, usize), id: u32, number: u32) -> Result<Reply, Refusal> {
         let publishing = net.present_peer(key).map(Peer::publishing).unwrap_or_default();
@@ -205,6 +211,14 @@ impl Streams {
     }
 }
 
+impl Net {
+    /// Queues the reply to a request that ends a subscription or a side of a mailbox, if `ends` names one.
+    fn send_reply(&mut self, key: usize, reply: &ControlMessage, ends: Option<Origin>, host: &mut Host) {
+        let class = ends.map_or_else(|| reply.class(), |origin| TrafficClass::Exchange(Follows::Origin(origin)));
+        self.send_control(key, reply, class, host.interface_mut());
+    }
+}
+
 impl Subscriptions {
     /// The key of a peer's subscription of this number.
     pub(crate) fn of_peer(&self, (net, key): (&Net, usize), number: u32) -> Result<usize, Refusal> {
@@ -225,6 +239,28 @@ impl Subscriptions {
 }
 
 impl Sessions<'_> {
+    /// Confirms to a subscriber that its subscription stands, with all formats that may come.
+    pub(crate) fn confirm(&mut self, (key, id, number): (usize, u32, u32), streams: &Streams, graph: &Graph) {
+        let Some(peer) = self.net.present_peer(key) else { return };
+        let mut all = peer.subscriptions().iter().filter_map(|&key| Some((key, self.subscriptions.present(key)?)));
+        let found = all.find(|(_, subscription)| subscription.number() == number);
+        debug_assert!(found.is_some(), "a subscription that is confirmed is its peer's");
+        let Some((subscription_key, subscription)) = found else { return };
+        let mut formats: Vec<String> = subscription.output_formats().map(Format::describe).collect();
+        let format = formats.pop().unwrap_or_default();
+        // In the first position it is only their sum that counts, once all publishers are there.
+        let position = streams.position(subscription).map(|(position, _)| position);
+        let activity = streams.activity(subscription, graph, self.net.now_ns());
+        let listed = Some(subscription.id());
+        self.subscriptions.note_reported(subscription_key, streams);
+        let reply = Reply::Subscribed { id, subscription: number, format, activity, position, number: listed };
+        self.net.send(key, &ControlMessage::Reply(reply), self.host);
+        for format in formats {
+            let notice = Notice::Format { subscription: number, format };
+            self.net.send(key, &notice.into(), self.host);
+        }
+    }
+
     /// Called before the last notice of a stream to a subscriber: drops now the records that have to be dropped, so
     /// that their loss is reported before it. The session that ends for that, if it does.
     pub(crate) fn settle_queue(&mut self, key: usize, graph: &mut Graph) -> Option<QueueEnd> {

@@ -126,32 +126,22 @@ impl Context {
         by_arrival
     }
 
-    /// Notices clients that are gone, now and then, in a context that is too busy to sleep.
-    pub(crate) fn notice_ends(&mut self) {
-        if self.net.is_look_due() {
-            self.look_around(Duration::ZERO);
-        }
-    }
-
     /// Waits in the poller, and ends clients that are gone. Whether traffic ended the wait.
-    fn look_around(&mut self, timeout: Duration) -> bool {
+    pub(crate) fn look_around(&mut self, timeout: Duration) -> bool {
         let (by_arrival, mut ended) = self.net.wait(timeout);
         for number in ended.drain(..) {
-            self.take_last_packets(number);
+            // Its peer may have ended before the client did.
+            if let Some(client) = self.net.of_client(number).and_then(|key| self.net.client_of(key)) {
+                // What its session had put before its end, which may be noticed sooner than that.
+                for message in self.host.interface_mut().last_packets(client) {
+                    self.take_session(client, message);
+                }
+            }
             if let Some(key) = self.net.of_client(number) {
                 self.end_gone(key);
             }
         }
         self.net.keep_ended(ended);
         by_arrival
-    }
-
-    /// Takes what a client's session had put before its end: it may be noticed sooner than that.
-    fn take_last_packets(&mut self, number: u32) {
-        // Its peer may have ended before the client did.
-        let Some(client) = self.net.of_client(number).and_then(|key| self.net.client_of(key)) else { return };
-        for message in self.host.interface_mut().last_packets(client) {
-            self.take_session(client, message);
-        }
     }
 }

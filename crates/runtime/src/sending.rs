@@ -53,6 +53,7 @@ impl Context {
 
     /// A client finishes a stream: what it has sent out of mailboxes comes before that, though it came over other rings.
     pub(crate) fn take_last_sent(&mut self, key: usize) {
+        // Only attached clients have mailboxes to send out of.
         let Some(client) = self.net.client_of(key) else { return };
         for message in self.host.interface_mut().last_sent(client) {
             let left = match message.sent_to() {

@@ -336,7 +336,8 @@ impl Context {
         }
         match self.subscribe(key, stream, &mut coming) {
             Ok(Outcome::Stands) => {
-                self.confirm_subscription(key, pending.id(), coming.request.number);
+                let (mut sessions, streams, graph) = self.sessions();
+                sessions.confirm((key, pending.id(), coming.request.number), streams, graph);
                 self.go_on_unanswered(&pending);
             }
             Ok(Outcome::Waits) => self.go_on_unanswered(&pending),
@@ -476,7 +477,8 @@ impl Context {
         // Taking all of it fits any format.
         formats.into_iter().flatten().for_each(|format| drop(subscription.add_format(format)));
         self.put_in(*key, stream, subscription, coming.asked_ns);
-        self.confirm_subscription(*key, request.id, request.number);
+        let (mut sessions, streams, graph) = self.sessions();
+        sessions.confirm((*key, request.id, request.number), streams, graph);
         self.go_on_unanswered(pending);
     }
 

@@ -145,6 +145,7 @@ impl Port {
 
     /// How many ends are to be reported to sessions: each that a publisher came to, or the last that nodes did.
     pub(crate) fn take_ends(&mut self) -> u32 {
+        // During a change the number may be unknown.
         let Some(publishers) = self.publishers else { return 0 };
         let ends = std::mem::take(&mut self.pending_ends);
         if !self.is_made {

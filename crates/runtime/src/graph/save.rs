@@ -32,6 +32,7 @@ impl Node {
     /// Copies the state that its instances share.
     pub(super) fn save_state(&self, order: &mut SaveState) {
         let holder = self.state_holder().and_then(|at| self.instances.get(at));
+        // It has no state that is shared: nothing is saved.
         let Some(handler) = holder.and_then(|instance| instance.handler.as_deref()) else { return };
         let bytes = Handler::state_bytes(handler);
         if bytes > order.most_bytes {

@@ -462,7 +462,7 @@ impl Graph {
     /// Whether a stream waits until another context has taken more of what was put into its edge.
     fn awaits_edge(&mut self, stream: u32) -> bool {
         let half = (self.limit / 2).max(1);
-        let Some(port) = self.port_mut(stream) else { return false };
+        let Some(port) = self.present_port_mut(stream) else { return false };
         let is_blocked = port.is_blocked;
         port.edges
             .iter_mut()

@@ -143,6 +143,7 @@ impl Node {
 /// user's handler must not end the context.
 fn move_state(from: &mut dyn Handler, to: &mut dyn Handler) -> bool {
     let hand_over = || {
+        // It has none.
         let Some(state) = from.hand_over() else { return true };
         match to.take_over(state) {
             Ok(()) => true,

@@ -98,7 +98,10 @@ impl Graph {
     /// Nodes whose time has come wait as those do for which something came: until then nobody is woken for them.
     fn note_come(&mut self) {
         while self.due_entry_ns() <= self.now_ns {
-            let Some(Reverse((at_ns, id))) = self.due.entries.pop() else { return };
+            let Some(Reverse((at_ns, id))) = self.due.entries.pop() else {
+                return debug_assert!(false, "an entry is due, so there is one");
+            };
+            // It has gone, or is due at another time by now.
             let Some(node) = self.node_mut(id).filter(|node| node.due.listed_ns == at_ns) else { continue };
             node.due.listed_ns = 0;
             if !self.due.come.contains(&id) {
@@ -136,6 +139,7 @@ impl Graph {
     pub(super) fn settle_due(&mut self, id: NodeId) {
         self.settle_walk(id);
         let epoch_ns = self.due.epoch_ns;
+        // It has gone with what it has done, or depends on no time.
         let Some(node) = self.node_mut(id).filter(|node| node.is_due_once() || node.wants_time()) else { return };
         let at_ns = node.least_due_ns(epoch_ns);
         // The entry of the same time stays its entry.
@@ -186,6 +190,7 @@ impl Node {
         };
         let at = self.instances.iter().position(is_of_it);
         let taken = at.and_then(|at| self.take_instance(at).map(|handler| (at, handler)));
+        // None of its handlers depends on time.
         let Some((at, mut handler)) = taken else { return false };
         handler.end_stream();
         if let Some(instance) = self.instances.get_mut(at) {

@@ -46,6 +46,7 @@ impl Graph {
         }
         for at in 0..self.walks.len() {
             let Some(id) = self.walks.get(at).copied() else { break };
+            // It has gone, or rests between two steps.
             let Some(node) = self.node_mut(id).filter(|node| node.walk_ns <= now_ns) else { continue };
             if matches!(node.condition, Condition::Failed | Condition::Ending) {
                 self.end_walk(id);

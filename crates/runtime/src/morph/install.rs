@@ -3,6 +3,8 @@
 use crate::announcing::Plans;
 use crate::config::MorphConfig;
 use crate::context::Context;
+use crate::egress::Sessions;
+use crate::graph::Graph;
 use crate::graph::node::Take;
 use crate::morph::routes::{Accepting, Finder, RoutePlan, RouteRequest, Routed};
 use crate::morph::{Accept, Morph, Route};
@@ -57,6 +59,21 @@ impl Streams {
     }
 }
 
+impl Sessions<'_> {
+    /// A subscription has its routes, and stands if its query is planned for a format that it accepts. The request that has
+    /// waited for that, if one has; it is answered now, or with a format.
+    fn confirm_routed(&mut self, key: usize, streams: &Streams, graph: &Graph) -> Option<Pending> {
+        let pending = self.subscriptions.accept(key)?.unrouted.clone()?;
+        let subscription = self.subscriptions.present(key)?;
+        let (peer, number) = (subscription.peer(), subscription.number());
+        if !subscription.awaits_format() {
+            self.confirm((peer, pending.id(), number), streams, graph);
+        }
+        pending.note_answered();
+        self.subscriptions.accept_mut(key)?.unrouted.take()
+    }
+}
+
 impl Context {
     /// The subscriptions of a stream that accept certain formats only have changed, so their routes are planned anew.
     pub(crate) fn replan(&mut self, stream_key: usize) {
@@ -106,7 +123,8 @@ impl Context {
                 accept.routes = routes;
             }
             self.note_readable(key);
-            confirmed.extend(self.confirm_routed(key));
+            let (mut sessions, streams, graph) = self.sessions();
+            confirmed.extend(sessions.confirm_routed(key, streams, graph));
         }
         if let Some(stream) = self.streams.get_mut(stream_key) {
             let morphing = stream.morphing_mut();
@@ -114,23 +132,11 @@ impl Context {
             // The old ones go with this turn: nodes have handlers of their own.
             (morphing.chains, morphing.is_retried) = (chains, false);
         }
-        self.note_wanted(stream_key);
+        let (peers, here) = ((&mut self.net, &mut self.host), (&self.inbox, self.place));
+        self.streams.note_wanted(stream_key, &self.subscriptions, peers, here);
         self.graph.check_publishers(stream_key as u32);
         // With what they have sent meanwhile.
         confirmed.into_iter().for_each(|pending| self.go_on_unanswered(&pending));
-    }
-
-    /// A subscription has its routes, and stands if its query is planned for a format that it accepts. The request that has
-    /// waited for that, if one has; it is answered now, or with a format.
-    fn confirm_routed(&mut self, key: usize) -> Option<Pending> {
-        let pending = self.subscriptions.accept(key)?.unrouted.clone()?;
-        let subscription = self.subscriptions.present(key)?;
-        let (peer, number) = (subscription.peer(), subscription.number());
-        if !subscription.awaits_format() {
-            self.confirm_subscription(peer, pending.id(), number);
-        }
-        pending.note_answered();
-        self.subscriptions.accept_mut(key)?.unrouted.take()
     }
 
     /// After a panic, which may have taken routes that were about to be installed, or left some of them to be: they are planned once
@@ -151,7 +157,7 @@ impl Context {
         if !self.streams.has_lost_routes(stream_key, &self.subscriptions) {
             return self.take_formats(stream_key, Plans::default());
         }
-        let Some(stream) = self.streams.get_mut(stream_key) else { return };
+        let Some(stream) = self.streams.present_mut(stream_key) else { return };
         if std::mem::replace(&mut stream.morphing_mut().is_retried, true) {
             self.give_up_routes(stream_key, Panicked);
             self.take_formats(stream_key, Plans::default());
@@ -193,7 +199,8 @@ impl Context {
                     // It is answered when it has its routes.
                     _ if is_unrouted => return None,
                     Some(id) => {
-                        self.confirm_subscription(peer, id, number);
+                        let (mut sessions, streams, graph) = self.sessions();
+                        sessions.confirm((peer, id, number), streams, graph);
                         return None;
                     }
                     None => Notice::Format { subscription: number, format: output.describe() }.into(),

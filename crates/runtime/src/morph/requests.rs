@@ -5,6 +5,7 @@ use crate::announcing::reply;
 use crate::catalog::{Between, Catalog};
 use crate::context::Context;
 use crate::graph::Graph;
+use crate::inbox::ContextInbox;
 use crate::morph::Morph;
 use crate::net::peers::PeerRef;
 use crate::pending::Pending;
@@ -55,7 +56,8 @@ impl Context {
         self.plan(work, move |context, compiled| match compiled {
             Ok((Ok(compiled), stream)) => {
                 let name = stream.clone();
-                context.change_kept(pending, name, move |catalog| catalog.register(owner, &stream, compiled));
+                let change = move |catalog: &mut Catalog| catalog.register(owner, &stream, compiled);
+                context.streams.change_kept(&context.inbox, pending, name, change);
             }
             Ok((Err(refusal), _)) => context.answer(&pending, Err(refusal)),
             Err(panicked) => context.answer(&pending, Err(refuse(RefusalCode::Conversion, panicked.to_string()))),
@@ -74,47 +76,11 @@ impl Context {
         self.plan(work, move |context, found| match found {
             Ok((Ok((from, to)), stream)) => {
                 let name = stream.clone();
-                context.change_kept(pending, name, move |catalog| catalog.unregister(owner, &stream, from, to));
+                let change = move |catalog: &mut Catalog| catalog.unregister(owner, &stream, from, to);
+                context.streams.change_kept(&context.inbox, pending, name, change);
             }
             Ok((Err(refusal), _)) => context.answer(&pending, Err(refusal)),
             Err(panicked) => context.answer(&pending, Err(refuse(RefusalCode::Conversion, panicked.to_string()))),
-        });
-    }
-
-    /// Has the catalog make a change to a stream. The peer goes on as soon as it is made, and is answered once it is on
-    /// disk, if it has to be, and all I/O contexts have planned routes by it.
-    fn change_kept(
-        &self,
-        pending: Pending,
-        stream: String,
-        change: impl FnOnce(&mut Catalog) -> Result<(), Refusal> + Send + 'static,
-    ) {
-        let (inbox, inboxes, control) =
-            (self.inbox.own().clone(), Arc::clone(self.inbox.all()), self.streams.catalog().clone());
-        self.streams.catalog().post(move |catalog| {
-            let outcome = change(catalog);
-            catalog.publish_snapshot();
-            let (later, peer, id) = (inbox.clone(), pending.peer(), pending.id());
-            let answer = move |outcome| {
-                let reply = move |context: &mut Context| {
-                    // It may have gone meanwhile.
-                    let Some(key) = context.net.still_there(peer) else { return };
-                    context.send_control(key, &ControlMessage::Reply(reply(id, outcome)));
-                };
-                // By the control thread, since contexts do not wait for each other.
-                let last = Arc::new(OnDrop(Some(move || {
-                    control.post(move |_| {
-                        let _ = later.post(reply);
-                    });
-                })));
-                for inbox in inboxes.iter() {
-                    let (stream, last) = (stream.clone(), Arc::clone(&last));
-                    // The context may have stopped; so may the one that waits.
-                    let _ = inbox.post(move |context| context.when_routed(&stream, move |_| drop(last)));
-                }
-            };
-            catalog.answer_when_kept(outcome, Box::new(answer));
-            let _ = inbox.post(move |context| context.go_on_unanswered(&pending));
         });
     }
 
@@ -149,6 +115,45 @@ impl Context {
             self.send_control(key, &converter_wanted(&name, &from, &to).into());
         }
         self.answer(pending, Ok(()));
+    }
+}
+
+impl Streams {
+    /// Has the catalog make a change to a stream. The peer goes on as soon as it is made, and is answered once it is on
+    /// disk, if it has to be, and all I/O contexts have planned routes by it.
+    fn change_kept(
+        &self,
+        inbox: &ContextInbox,
+        pending: Pending,
+        stream: String,
+        change: impl FnOnce(&mut Catalog) -> Result<(), Refusal> + Send + 'static,
+    ) {
+        let (inbox, inboxes, control) = (inbox.own().clone(), Arc::clone(inbox.all()), self.catalog().clone());
+        self.catalog().post(move |catalog| {
+            let outcome = change(catalog);
+            catalog.publish_snapshot();
+            let (later, peer, id) = (inbox.clone(), pending.peer(), pending.id());
+            let answer = move |outcome| {
+                let reply = move |context: &mut Context| {
+                    // It may have gone meanwhile.
+                    let Some(key) = context.net.still_there(peer) else { return };
+                    context.send_control(key, &ControlMessage::Reply(reply(id, outcome)));
+                };
+                // By the control thread, since contexts do not wait for each other.
+                let last = Arc::new(OnDrop(Some(move || {
+                    control.post(move |_| {
+                        let _ = later.post(reply);
+                    });
+                })));
+                for inbox in inboxes.iter() {
+                    let (stream, last) = (stream.clone(), Arc::clone(&last));
+                    // The context may have stopped; so may the one that waits.
+                    let _ = inbox.post(move |context| context.when_routed(&stream, move |_| drop(last)));
+                }
+            };
+            catalog.answer_when_kept(outcome, Box::new(answer));
+            let _ = inbox.post(move |context| context.go_on_unanswered(&pending));
+        });
     }
 }
 

@@ -3,12 +3,15 @@
 
 use crate::context::Context;
 use crate::counters::DropReason;
-use crate::graph::node::Event;
+use crate::host::Host;
+use crate::inbox::ContextInbox;
+use crate::io::IoPlace;
 use crate::managers::request::{ControlRequest, EventKind, RequestQueue};
 use crate::morph::Route;
 use crate::morph::requests::converter_wanted;
 use crate::net::Net;
-use crate::streams::Streams;
+use crate::streams::{Stream, Streams};
+use crate::subscriptions::Subscriptions;
 use crossdock_format::Format;
 use crossdock_transport::Notice;
 
@@ -42,22 +45,70 @@ impl Streams {
             let _ = managers.send(ControlRequest::Event(EventKind::Failed, self.at(), text));
         }
     }
-}
-
-impl Context {
-    /// Reports what the graph has found about records that are to be converted.
-    pub(crate) fn take_events(&mut self) {
-        while let Some(event) = self.graph.next_event() {
-            match event {
-                Event::Unroutable { key, format } => self.note_missed(key, format),
-                Event::Lost { key } => self.check_queue(key),
+    /// Recomputes the conversions that subscriptions here want on a stream, and notifies listeners at all I/O contexts of the new
+    /// ones.
+    pub(crate) fn note_wanted(
+        &mut self,
+        stream_key: usize,
+        subscriptions: &Subscriptions,
+        (net, host): (&mut Net, &mut Host),
+        (inbox, place): (&ContextInbox, IoPlace),
+    ) {
+        let Some(stream) = self.present(stream_key) else { return };
+        let mut wanted: Vec<(Format, Format)> = Vec::new();
+        for accept in stream.subscriptions().iter().filter_map(|&key| subscriptions.accept(key)) {
+            for want in accept.missed.iter().flat_map(|from| accept.targets.iter().map(move |to| (from, to))) {
+                let known = wanted.iter().any(|known| (known.0.id(), known.1.id()) == (want.0.id(), want.1.id()));
+                if !known && wanted.len() < MAX_WANTED {
+                    wanted.push((want.0.clone(), want.1.clone()));
+                }
             }
+        }
+        let Some(stream) = self.present_mut(stream_key) else { return };
+        if stream.morphing().wanted == wanted {
+            return;
+        }
+        let before = std::mem::replace(&mut stream.morphing_mut().wanted, wanted.clone());
+        stream.report_wanted(&before, &wanted, net, host);
+        if !place.is_only() {
+            inbox.at_others(place, self.catalog(), move |context| {
+                let Context { streams, net, host, .. } = context;
+                streams.take_wanted(stream_key, (place, &wanted), net, host);
+            });
         }
     }
 
+    /// Another I/O context wants these conversions on a stream now.
+    fn take_wanted(
+        &mut self,
+        stream_key: usize,
+        (place, wanted): (IoPlace, &[(Format, Format)]),
+        net: &mut Net,
+        host: &mut Host,
+    ) {
+        // This context may not have it yet, or no longer.
+        let Some(stream) = self.get_mut(stream_key) else { return };
+        let elsewhere = &mut stream.morphing_mut().wanted_elsewhere;
+        let before = elsewhere.insert(place.index, wanted.to_vec()).unwrap_or_default();
+        stream.report_wanted(&before, wanted, net, host);
+    }
+}
+
+impl Stream {
+    /// Notifies the listeners here of those conversions that were not wanted before.
+    fn report_wanted(&self, before: &[(Format, Format)], wanted: &[(Format, Format)], net: &mut Net, host: &mut Host) {
+        for (from, to) in wanted.iter().filter(|want| !before.contains(want)) {
+            let notice = converter_wanted(self.name(), from, to);
+            let listeners = self.morphing().listeners.iter();
+            listeners.for_each(|listener| net.send(*listener, &notice.clone().into(), host.interface_mut()));
+        }
+    }
+}
+
+impl Context {
     /// The first record of a format without a route: notifies the subscriber, and asks the stream's listeners for a
     /// conversion.
-    fn note_missed(&mut self, key: usize, format: u64) {
+    pub(crate) fn note_missed(&mut self, key: usize, format: u64) {
         // It may have ended with an event before this one.
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         let (stream_key, peer, number) = (subscription.stream(), subscription.peer(), subscription.number());
@@ -84,51 +135,8 @@ impl Context {
         let (format, policy) = (missed.id().to_string(), accept.unreadable);
         accept.missed.push(missed);
         self.send_control(peer, &Notice::NoReader { subscription: number, format, policy, message }.into());
-        self.note_wanted(stream_key);
-    }
-
-    /// Recomputes the conversions that subscriptions here want on a stream, and notifies listeners at all I/O contexts of the new
-    /// ones.
-    pub(crate) fn note_wanted(&mut self, stream_key: usize) {
-        let Some(stream) = self.streams.present(stream_key) else { return };
-        let mut wanted: Vec<(Format, Format)> = Vec::new();
-        for accept in stream.subscriptions().iter().filter_map(|&key| self.subscriptions.accept(key)) {
-            for want in accept.missed.iter().flat_map(|from| accept.targets.iter().map(move |to| (from, to))) {
-                let known = wanted.iter().any(|known| (known.0.id(), known.1.id()) == (want.0.id(), want.1.id()));
-                if !known && wanted.len() < MAX_WANTED {
-                    wanted.push((want.0.clone(), want.1.clone()));
-                }
-            }
-        }
-        let Some(stream) = self.streams.present_mut(stream_key) else { return };
-        if stream.morphing().wanted == wanted {
-            return;
-        }
-        let before = std::mem::replace(&mut stream.morphing_mut().wanted, wanted.clone());
-        self.report_wanted(stream_key, &before, &wanted);
-        if !self.place.is_only() {
-            let place = self.place.index;
-            let report = move |context: &mut Context| context.take_wanted(stream_key, place, &wanted);
-            self.inbox.at_others(self.place, self.streams.catalog(), report);
-        }
-    }
-
-    /// Another I/O context wants these conversions on a stream now.
-    fn take_wanted(&mut self, stream_key: usize, place: usize, wanted: &[(Format, Format)]) {
-        // This context may not have it yet, or no longer.
-        let Some(stream) = self.streams.get_mut(stream_key) else { return };
-        let before = stream.morphing_mut().wanted_elsewhere.insert(place, wanted.to_vec()).unwrap_or_default();
-        self.report_wanted(stream_key, &before, wanted);
-    }
-
-    /// Notifies the listeners here of those conversions that were not wanted before.
-    fn report_wanted(&mut self, stream_key: usize, before: &[(Format, Format)], wanted: &[(Format, Format)]) {
-        let Some(stream) = self.streams.present(stream_key) else { return };
-        let (name, listeners) = (stream.name().to_owned(), stream.morphing().listeners.clone());
-        for (from, to) in wanted.iter().filter(|want| !before.contains(want)) {
-            let notice = converter_wanted(&name, from, to);
-            listeners.iter().for_each(|listener| self.send_control(*listener, &notice.clone().into()));
-        }
+        let (peers, here) = ((&mut self.net, &mut self.host), (&self.inbox, self.place));
+        self.streams.note_wanted(stream_key, &self.subscriptions, peers, here);
     }
 
     /// A subscription's routes were planned anew: notifies the subscriber of the missed formats that are readable now.

@@ -316,7 +316,9 @@ impl Routes {
         let is_at =
             |addr: SocketAddr| addr.ip().to_canonical() == from.ip().to_canonical() && addr.port() == from.port();
         let Some(at) = self.neighbours.iter().position(|neighbour| is_at(neighbour.addr)) else { return false };
-        let Some(Neighbour { initiator, addr, held, .. }) = self.neighbours.get_mut(at) else { return false };
+        let neighbour = self.neighbours.get_mut(at);
+        debug_assert!(neighbour.is_some(), "neighbour {at} was found");
+        let Some(Neighbour { initiator, addr, held, .. }) = neighbour else { return false };
         let heard = initiator.open_frame(frame, stride, now_ns);
         dial(initiator, *addr, device, now_ns);
         if let Some(packet) = held.take_if(|_| heard.has_keys) {

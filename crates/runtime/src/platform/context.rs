@@ -113,6 +113,7 @@ impl Running {
         if self.contexts.iter().any(|at| seats[*at].gauges.wanted_refusals.takes_one()) {
             return Ended::Waits;
         }
+        // The system has no thread for it now.
         let Ok(new) = self.served.start(stop) else { return Ended::Waits };
         if let Some(ended) = self.thread.replace(new) {
             // A panic was already printed by its thread.
@@ -451,6 +452,7 @@ impl GCore {
     /// One turn: the changes that came, then a batch. `false`: another thread has the graph, and the batch was given up.
     fn turn(&self, generation: u64, progress: &Progress, turn_clock: &mut TurnClock, ws: &mut Workspace) -> bool {
         let clock = self.settings.clock;
+        // Another thread has taken its place.
         let Some(mut guard) = self.seat_of(generation) else { return false };
         let seat = &mut *guard;
         let start_ns = clock.now_ns();
@@ -474,6 +476,7 @@ impl GCore {
         drop(guard);
         ws.selection.watch(progress);
         let ran = job.run(ws);
+        // Another thread has taken its place.
         let Some(mut guard) = self.seat_of(generation) else { return false };
         let seat = &mut *guard;
         seat.graph.finish(job, ran, ws);

@@ -7,6 +7,7 @@ use crate::access::denied;
 use crate::admission::{Admission, Facts, QueryCostModel};
 use crate::catalog::{Snapshot, StreamEntry};
 use crate::context::Context;
+use crate::egress::Sessions;
 use crate::elsewhere::Elsewhere;
 use crate::graph::Graph;
 use crate::inbox::Then;
@@ -228,12 +229,16 @@ impl Context {
         let needs = change.planned.iter().map(|planned| planned.load_ns_per_s(rate)).max().unwrap_or(0);
         let before = subscription.load_ns_per_s();
         self.admission.admit_exchange((before, needs), rate, &self.name)?;
-        self.put_exchanged(change, (formats, needs));
+        let (mut sessions, _, graph) = self.sessions();
+        sessions.put_exchanged(change, (formats, needs), graph);
+        self.subscriptions.begin_snapshot(key, &mut self.graph, &self.to_managers);
         Ok(Vec::new())
     }
+}
 
+impl Sessions<'_> {
     /// The next query is at work from now on. Its subscriber learns of formats that are new to it before their first record.
-    fn put_exchanged(&mut self, change: &mut QueryChange, (formats, needs): (Vec<Format>, u64)) {
+    fn put_exchanged(&mut self, change: &mut QueryChange, (formats, needs): (Vec<Format>, u64), graph: &mut Graph) {
         let QueryChange { key, select, elsewhere, .. } = change;
         let (key, select, elsewhere) = (*key, select.clone(), elsewhere.take());
         let mut planned = std::mem::take(&mut change.planned);
@@ -246,9 +251,9 @@ impl Context {
         let (peer, number) = (subscription.peer(), subscription.number());
         let outputs: Vec<Format> = subscription.output_formats().cloned().collect();
         let (instances, wanted) = subscription.new_instances();
-        self.graph.exchange_query(key, instances, wanted);
-        self.graph.keep_former_use(key, former);
-        self.subscriptions.update_reducers(key, &mut self.graph);
+        graph.exchange_query(key, instances, wanted);
+        graph.keep_former_use(key, former);
+        self.subscriptions.update_reducers(key, graph);
         // The last one that is sent is the format of records to come: the newest, if any is sent.
         let last = outputs.len().saturating_sub(1);
         let is_any_new = outputs.iter().any(|output| !known.contains(&output.id()));
@@ -256,10 +261,9 @@ impl Context {
             let is_newest = place == last && (is_any_new || known.last() != Some(&output.id()));
             if is_newest || !known.contains(&output.id()) {
                 let notice = Notice::Format { subscription: number, format: output.describe() };
-                self.send_control(peer, &notice.into());
+                self.net.send(peer, &notice.into(), self.host);
             }
         }
-        self.subscriptions.begin_snapshot(key, &mut self.graph, &self.to_managers);
     }
 }
 

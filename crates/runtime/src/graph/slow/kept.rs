@@ -148,7 +148,8 @@ impl Kept {
 
     /// The record of a slot is one less of its format.
     fn forget_format(&mut self, at: u32) {
-        let Some(format) = self.slots.get(at as usize).map(|slot| slot.format) else { return };
+        let format = self.slots.get(at as usize).map(|slot| slot.format);
+        let Some(format) = format else { return debug_assert!(false, "no slot {at}") };
         self.formats.retain_mut(|(of, records)| {
             *records -= u64::from(*of == format);
             *records > 0

@@ -45,6 +45,7 @@ impl Node {
     }
 
     fn next_of_slow(&self, now_ns: u64) -> Next {
+        // Its query says nothing of slow subscribers.
         let Some(slow) = self.slow() else { return Next::Nothing };
         match self.inputs.first().and_then(|input| input.queue.front()) {
             _ if !self.spill.is_empty() => Next::Spill,
@@ -72,6 +73,7 @@ impl Graph {
         let mut waiting = self.made_for(key);
         let Some(node) = self.present_node_mut(NodeId::of_subscription(key)) else { return };
         waiting.extend(node.waiting_formats());
+        // Its query says nothing of slow subscribers.
         let Some(slow) = node.slow_mut() else { return };
         let is_new = |format: u64| new.iter().any(|new| new.format == format);
         slow.reducers.retain(|of| !is_new(of.format) && (wanted(of.format) || waiting.contains(&of.format)));
