@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use crossdock_format::convert::Moves;
 use crossdock_format::{Field, FieldType, Format, MAX_RECORD_BYTES, Record, RecordBuilder, Value};
-use crossdock_query::{EvalError, Expr, Interpreter, Node, Output};
+use crossdock_query::{Constant, EvalError, Expr, Interpreter, Node, Output};
 
 use crate::kernel::{FieldPosition, is_null, slot_text};
 use crate::warm::{own, touch};
@@ -20,8 +20,9 @@ pub(crate) struct RowPlan {
     chunk_records: usize,
     /// Copied fields of the fixed part.
     moves: Moves,
-    /// Computed fields of the fixed part.
+    /// Computed fields of the fixed part, but for constants, which are in a blank one.
     computed: Vec<Computed>,
+    constants: usize,
     /// Fields of the variable part, in the order of the select list.
     variable: Vec<Variable>,
     row: Vec<u8>,
@@ -72,7 +73,7 @@ impl RowPlan {
             plan.by_value = Some(Box::new(ByValue { outputs: outputs.to_vec(), builder }));
             return plan;
         }
-        let mut moved = Vec::new();
+        let (mut moved, interpreter) = (Vec::new(), &mut Interpreter::new());
         for (at, (selected, field)) in outputs.iter().zip(output.fields()).enumerate() {
             let to = FieldPosition::of(field);
             let index = match selected.expr.node {
@@ -87,6 +88,10 @@ impl RowPlan {
                     let computed = Computed { expr: selected.expr.clone(), to };
                     if field.ty.is_variable() {
                         plan.variable.push(Variable::Computed(computed));
+                    } else if computed.is_constant()
+                        && computed.compute(&[], &mut plan.blank, input, interpreter).is_ok()
+                    {
+                        plan.constants += 1;
                     } else {
                         plan.computed.push(computed);
                     }
@@ -122,6 +127,7 @@ impl RowPlan {
             chunk_records: 0,
             moves: Moves::new(input, output, []),
             computed: Vec::new(),
+            constants: 0,
             variable: Vec::new(),
             // Written once, so that the first row's page is there.
             row: vec![0; fixed_bytes + ROW_SPARE_BYTES],
@@ -143,6 +149,7 @@ impl RowPlan {
     pub(crate) fn only_copies(&self) -> bool {
         self.by_value.is_none()
             && self.computed.is_empty()
+            && self.constants == 0
             && self.variable.iter().all(|field| matches!(field, Variable::Copied { .. }))
     }
 
@@ -267,6 +274,11 @@ impl RowPlan {
 }
 
 impl Computed {
+    /// Whether it is the same in all rows, and not null.
+    fn is_constant(&self) -> bool {
+        matches!(&self.expr.node, Node::Const(value) if *value != Constant::Null)
+    }
+
     /// Computes the field of the fixed part of a row.
     #[inline]
     fn compute(

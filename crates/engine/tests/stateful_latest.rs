@@ -524,7 +524,9 @@ fn a_reader_hears_of_another_state_though_its_rows_have_another_format() {
 fn nothing_leaves_for_nobody() {
     let mut kept = Kept::new(100, 1 << 20, None);
     let _reader = kept.subscribe("SELECT * FROM s SNAPSHOT");
+    assert_eq!(kept.handler().most_out_bytes(), None);
     kept.order(0);
+    assert_eq!(kept.handler().most_out_bytes(), Some(0));
     kept.feed(&[(Some("a".into()), 1)]);
     assert!(!kept.handler().has_walk() && kept.log.is_empty());
 }

@@ -39,6 +39,11 @@ impl Block {
     pub(super) fn len(self) -> usize {
         self.len as usize
     }
+
+    /// The bytes that it takes.
+    pub(super) fn taken(self) -> usize {
+        rounded(self.len()) * UNIT
+    }
 }
 
 /// Memory for blocks. Lengths are rounded up by a quarter at most. Free blocks that lie beside each other are one, and a block may be cut
@@ -68,7 +73,12 @@ impl Default for Arena {
 impl Arena {
     /// How many bytes the blocks take that are in use; beyond [`MOST_LOOSE`] bytes at least half of the memory that is taken.
     pub(super) fn used(&self) -> usize {
-        self.used.max((self.bytes.len() / 2).saturating_sub(MOST_LOOSE))
+        self.used_but(0)
+    }
+
+    /// The same without that many bytes of blocks that are free for their owner.
+    pub(super) fn used_but(&self, spare: usize) -> usize {
+        (self.used - spare).max((self.bytes.len() / 2).saturating_sub(MOST_LOOSE))
     }
 
     /// How many bytes the blocks take that are in use, whatever is free between them.

@@ -3,7 +3,7 @@
 use crossdock_format::{Format, Record};
 use crossdock_query::{AsofJoin, JoinKind, RowTime};
 
-use super::arena::Arena;
+use super::arena::{Arena, Block, MOST_LOOSE};
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
 use super::moment::{Budget, Change, Emit, Lost, Moment};
 use super::pair::Pairs;
@@ -21,6 +21,9 @@ pub(super) struct Asof {
     columns: [KeyColumns; 2],
     keys: Keys,
     arena: Arena,
+    /// Blocks of left rows that have left, for those that come, and the bytes that they take.
+    spare: Vec<Block>,
+    spare_bytes: usize,
     rows: Rows,
     /// By a key's number.
     of_key: Vec<OfKey>,
@@ -60,6 +63,8 @@ impl Asof {
             columns: [KeyColumns::of(formats[0], &left, true)?, KeyColumns::of(formats[1], &right, true)?],
             keys: Keys::default(),
             arena: Arena::default(),
+            spare: Vec::new(),
+            spare_bytes: 0,
             rows: Rows::default(),
             of_key: Vec::new(),
             waiting: TimeQueue::default(),
@@ -76,7 +81,9 @@ impl Asof {
 
     /// How many bytes are in use.
     pub(super) fn used(&self) -> usize {
-        self.arena.used() + self.rows.len() * ROW_BYTES + self.keys.len() * (ENTRY_BYTES + size_of::<OfKey>())
+        self.arena.used_but(self.spare_bytes)
+            + self.rows.len() * ROW_BYTES
+            + self.keys.len() * (ENTRY_BYTES + size_of::<OfKey>())
     }
 
     /// The least time of the left rows in the rows that it is yet to make. Where they do not wait, any may come.
@@ -141,7 +148,10 @@ impl Asof {
             return number.into_iter().for_each(|number| self.trim(number, moment.marks));
         }
         let number = self.enter(key);
-        let block = self.arena.put(bytes);
+        let spare = self.spare.pop().unwrap_or_default();
+        self.spare_bytes -= spare.taken();
+        // Rows of one length follow each other in the same blocks.
+        let block = self.arena.replace(spare, bytes);
         let kept = Kept { time: moment.time, block, key: number, older: NONE, newer: NONE, is_matched: false };
         let row = self.rows.add(kept);
         if let Some(of_key) = self.of_key.get_mut(number as usize) {
@@ -259,7 +269,13 @@ impl Asof {
     }
 
     fn remove_waiting(&mut self, row: u32, key: u32) {
-        self.rows.free(row, &mut self.arena);
+        let block = self.rows.take_out(row);
+        if self.spare_bytes + block.taken() <= MOST_LOOSE {
+            self.spare_bytes += block.taken();
+            self.spare.push(block);
+        } else {
+            self.arena.free(block);
+        }
         if let Some(of_key) = self.of_key.get_mut(key as usize) {
             of_key.waiting -= 1;
             if of_key.waiting == 0 && of_key.right == List::EMPTY {

@@ -1,11 +1,10 @@
 //! Keys: some columns of a row as bytes in a canonical form, and the table of those that are known.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
-
-use crossdock_format::{FieldType, Format, Record, Value};
+use crossdock_format::{Field, FieldType, Format, Record, Value};
 
 use super::arena::{Arena, Block};
 use super::grow;
+use super::hash::{Secret, is_same};
 use super::word::WordColumn;
 use crate::key::of_f64;
 
@@ -18,6 +17,7 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) struct KeyColumns {
     columns: Vec<KeyColumn>,
     texts: usize,
+    has_plain_text: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +30,43 @@ struct KeyColumn {
     by_symbol: bool,
     /// Its place, if one load reads it.
     word: Option<WordColumn>,
+    /// The same of another type, if it is never null.
+    plain: Option<Plain>,
+}
+
+/// Columns that are read without a value.
+#[derive(Clone, Copy, Debug)]
+enum Plain {
+    I32(usize),
+    Char(usize, usize),
+}
+
+impl Plain {
+    fn of(field: &Field) -> Option<Plain> {
+        let at = field.offset as usize;
+        match field.ty {
+            _ if field.nullable || !field.is_plain() => None,
+            FieldType::I32 => Some(Plain::I32(at)),
+            FieldType::Char(bytes) => Some(Plain::Char(at, bytes.into())),
+            _ => None,
+        }
+    }
+
+    /// Appends the value of a row; returns its length as a text.
+    #[inline]
+    fn append(self, row: &[u8], key: &mut Vec<u8>) -> usize {
+        match self {
+            Plain::I32(at) => key.extend_from_slice(&ordered(i32::from_le_bytes(load(row, at)).into())),
+            Plain::Char(at, bytes) => {
+                let padded = row.get(at..at + bytes).unwrap_or_default();
+                let length = padded.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+                // Byte by byte: a text of fixed length is a code of few letters.
+                padded.iter().take(length).for_each(|byte| key.push(*byte));
+                return length;
+            }
+        }
+        0
+    }
 }
 
 impl KeyColumns {
@@ -42,27 +79,34 @@ impl KeyColumns {
         let column = |&index: &usize| {
             let field = format.fields().get(index).ok_or("a column of the key is not there")?;
             crate::identity::compared(format, index)?;
-            let (ty, marks_null, word) = (field.ty, field.nullable && !is_shared, WordColumn::of(format, index));
-            Ok(KeyColumn { index, ty, marks_null, by_symbol: is_shared, word })
+            let (ty, marks_null) = (field.ty, field.nullable && !is_shared);
+            let (word, plain) = (WordColumn::of(format, index), Plain::of(field));
+            Ok(KeyColumn { index, ty, marks_null, by_symbol: is_shared, word, plain })
         };
         let columns: Vec<KeyColumn> = columns.iter().map(column).collect::<Result<_, String>>()?;
         let texts = columns.iter().filter(|column| column.is_text()).count();
-        Ok(KeyColumns { columns, texts })
+        let has_plain_text = columns.iter().any(|column| matches!(column.plain, Some(Plain::Char(..))));
+        Ok(KeyColumns { columns, texts, has_plain_text })
     }
 
     /// Writes the key of a row; returns whether one of its values is null.
     #[inline]
     pub(super) fn read(&self, row: &Record<'_>, key: &mut Vec<u8>) -> bool {
         key.clear();
-        let mut has_null = false;
+        debug_assert_eq!(row.base(), 0, "a row is no element of a list");
+        let (mut has_null, mut length) = (false, 0);
         for column in &self.columns {
-            has_null |= match column.word {
-                Some(word) => column.append_word(word.get(row.bytes()), key),
-                None => column.append(&row.get(column.index), key),
-            };
+            match (column.word, column.plain) {
+                (Some(word), _) => has_null |= column.append_word(word.get(row.bytes()), key),
+                (_, Some(plain)) => length += plain.append(row.bytes(), key),
+                _ => has_null |= column.append(&row.get(column.index), key),
+            }
         }
-        if self.texts > 0 {
-            self.append_lengths(row, key);
+        match self.texts {
+            0 => {}
+            // The length of the only text, where it is known already.
+            1 if self.has_plain_text => key.extend_from_slice(&(length as u32).to_le_bytes()),
+            _ => self.append_lengths(row, key),
         }
         has_null
     }
@@ -180,16 +224,6 @@ impl KeyColumn {
     }
 }
 
-/// Whether two keys are equal: most have a few words, for which a call takes longer than the comparison.
-#[inline]
-fn are_same(one: &[u8], other: &[u8]) -> bool {
-    let ends = |key: &[u8]| Some((*key.first_chunk::<8>()?, *key.last_chunk::<8>()?));
-    match (ends(one), ends(other)) {
-        (Some(of_one), Some(of_other)) if one.len() <= INLINE => one.len() == other.len() && of_one == of_other,
-        _ => one == other,
-    }
-}
-
 /// A number whose bytes stand in the order of numbers.
 #[inline]
 fn ordered(value: i64) -> [u8; 8] {
@@ -205,11 +239,19 @@ fn float_of(key: i64) -> f64 {
     if key == i64::MAX { f64::NAN } else { f64::from_bits((key ^ (((key >> 63) as u64) >> 1) as i64) as u64) }
 }
 
+#[inline]
+fn load<const N: usize>(row: &[u8], at: usize) -> [u8; N] {
+    row.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
+}
+
 fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
     let (first, behind) = rest.split_first_chunk().unwrap_or((&[0; N], &[]));
     *rest = behind;
     *first
 }
+
+/// Places of the index where a key is looked for that will be entered soon: nearly all keys are at one of them.
+const GLANCES: usize = 8;
 
 /// Keys up to this length stand in their entries.
 const INLINE: usize = 16;
@@ -218,7 +260,7 @@ const INLINE: usize = 16;
 /// number.
 #[derive(Debug)]
 pub(super) struct Keys {
-    secret: RandomState,
+    secret: Secret,
     /// At the place that the key's hash says or behind it: the hash's lower half, and below it one more than the key's number; 0
     /// where there is none. At most half full.
     index: Box<[u64]>,
@@ -230,7 +272,9 @@ pub(super) struct Keys {
     oldest: u32,
 }
 
+/// None lies in two lines of the cache.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
 struct Entry {
     /// The key, or the block that it is in.
     key: [u8; INLINE],
@@ -247,7 +291,7 @@ pub(super) const ENTRY_BYTES: usize = size_of::<Entry>() + 4 * size_of::<u64>();
 impl Default for Keys {
     fn default() -> Keys {
         Keys {
-            secret: RandomState::new(),
+            secret: Secret::new(),
             index: vec![0; 64].into(),
             entries: Vec::new(),
             there: 0,
@@ -284,18 +328,54 @@ impl Keys {
         }
     }
 
-    /// Looks at the place of a key with this hash in the index: the number of the key that is there, if it may be this one. So the
-    /// places of several keys come into the cache at the same time.
+    /// Looks at the place of a key with this hash in the index. So the places of several keys come into the cache at the same time.
+    #[inline]
+    pub(super) fn touch(&self, hash: u32) -> u64 {
+        self.index.get(hash as usize & (self.index.len() - 1)).copied().unwrap_or(0)
+    }
+
+    /// The number of the key with this hash, if there is one at its place or a few places behind it.
     #[inline]
     pub(super) fn glance(&self, hash: u32) -> Option<u32> {
-        let found = *self.index.get(hash as usize & (self.index.len() - 1))?;
-        (found != 0 && (found >> 32) as u32 == hash).then(|| found as u32 - 1)
+        let mask = self.index.len() - 1;
+        for behind in 0..GLANCES {
+            let found = *self.index.get((hash as usize).wrapping_add(behind) & mask)?;
+            if found == 0 {
+                return None;
+            }
+            if (found >> 32) as u32 == hash {
+                return Some(found as u32 - 1);
+            }
+        }
+        None
     }
 
     /// The keys that were used next before and after this one; the same for their entries.
     #[inline]
     pub(super) fn neighbours(&self, number: u32) -> Option<(u32, u32)> {
         self.entries.get(number as usize).map(|entry| (entry.older, entry.newer))
+    }
+
+    /// Two numbers that stand beside a key in the place of its neighbours, for an owner that keeps no order of use here.
+    #[inline]
+    pub(super) fn beside(&self, number: u32) -> [u32; 2] {
+        self.entries.get(number as usize).map_or([NONE; 2], |entry| [entry.older, entry.newer])
+    }
+
+    /// Sets them.
+    #[inline]
+    pub(super) fn set_beside(&mut self, number: u32, beside: [u32; 2]) {
+        if let Some(entry) = self.entries.get_mut(number as usize) {
+            [entry.older, entry.newer] = beside;
+        }
+    }
+
+    /// Sets the first of them.
+    #[inline]
+    pub(super) fn set_first_beside(&mut self, number: u32, first: u32) {
+        if let Some(entry) = self.entries.get_mut(number as usize) {
+            entry.older = first;
+        }
     }
 
     /// The number of a key, if it is known.
@@ -306,9 +386,7 @@ impl Keys {
 
     #[inline]
     pub(super) fn hash(&self, key: &[u8]) -> u32 {
-        let mut hasher = self.secret.build_hasher();
-        hasher.write(key);
-        hasher.finish() as u32
+        self.secret.hash(key)
     }
 
     #[inline]
@@ -320,7 +398,7 @@ impl Keys {
         {
             if (found >> 32) as u32 == hash {
                 let number = found as u32 - 1;
-                if are_same(self.key(number, arena), key) {
+                if is_same(self.key(number, arena), key) {
                     return (place, Some(number));
                 }
             }

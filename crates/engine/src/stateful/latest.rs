@@ -9,10 +9,11 @@ use crossdock_format::{Format, Record};
 use crossdock_query::LatestByKey;
 
 use super::arena::{Arena, Block};
-use super::gathered::Gathered;
+use super::gathered::{Gathered, MOST};
 use super::grow;
-use super::keys::{ENTRY_BYTES, KeyColumns, Keys};
+use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
 use super::moment::{Budget, Change, Emit, Lost};
+use super::use_order::UseOrder;
 use crate::handler::ParameterValues;
 use crate::kernel::FieldPosition;
 use crate::saved::{SavedBytes, put_bytes, put_flag, put_i64};
@@ -23,8 +24,13 @@ const WALK_BYTES: usize = 32 << 10;
 const WALK_KEYS: u32 = 2048;
 /// Keys that one row lets go where a bound has become smaller.
 const MOST_SHED: usize = 64;
-/// The bytes that a key takes besides its row, and besides its own bytes if they are many.
-const KEY_BYTES: usize = ENTRY_BYTES + size_of::<Kept>();
+/// Keys that move up in the order of use for each row that is put in.
+const TIDIED: usize = 4;
+/// The bytes that a key takes besides its row, and besides its own bytes if they are many; it has two places in the order of use.
+const KEY_BYTES: usize = ENTRY_BYTES + size_of::<Kept>() + 2 * size_of::<u32>();
+/// The bytes of a row that are looked at before it is put in, and their distance: a line of the cache.
+const LOOKED_AT: usize = 1024;
+const LINE: usize = 64;
 
 /// The state.
 #[derive(Debug)]
@@ -36,7 +42,9 @@ pub(super) struct Latest {
     max_keys: usize,
     max_bytes: usize,
     max_age: Option<i64>,
+    /// Beside each its place in the order of use, and the number of the walk in which it came first.
     keys: Keys,
+    order: UseOrder,
     arena: Arena,
     /// By a key's number.
     kept: Vec<Kept>,
@@ -64,8 +72,6 @@ struct Kept {
     row: Block,
     /// When it came, in ns since 1970.
     time: i64,
-    /// The number of the walk in which the key came first.
-    born: u32,
 }
 
 /// How far a walk has come, in keys by number.
@@ -110,6 +116,7 @@ impl Latest {
             max_bytes: 0,
             max_age: None,
             keys: Keys::default(),
+            order: UseOrder::default(),
             arena: Arena::default(),
             kept: Vec::new(),
             readers: 0,
@@ -184,28 +191,27 @@ impl Latest {
         self.gathered.find(&self.keys);
         self.look_up();
         let mut gathered = std::mem::take(&mut self.gathered);
-        gathered.drain(|row, key, hash, now| self.put((row, key, hash), now, emit));
+        let mut count = 0;
+        gathered.drain(|row, key, hash, now| {
+            self.put((row, key, hash), now, emit);
+            count += 1;
+        });
         self.gathered = gathered;
+        let Latest { keys, order, .. } = self;
+        order.tidy(TIDIED * count, |number, place| keys.set_first_beside(number, place));
     }
 
     /// Looks at all that the gathered rows will need, step by step for all of them.
     fn look_up(&self) {
-        let known = || self.gathered.known();
-        let mut sum = 0;
-        for number in known() {
-            let (older, newer) = self.keys.neighbours(number).unwrap_or_default();
-            let row = self.kept.get(number as usize).map_or(0, |kept| kept.row.len());
-            sum += older as usize + newer as usize + row;
+        let (mut found, mut sum) = ([(Block::default(), NONE); MOST], 0);
+        for (found, number) in found.iter_mut().zip(self.gathered.known()) {
+            let row = self.kept.get(number as usize).map_or(Block::default(), |kept| kept.row);
+            *found = (row, self.keys.beside(number)[0]);
         }
-        for number in known() {
-            let (older, newer) = self.keys.neighbours(number).unwrap_or_default();
-            let beside =
-                [older, newer].map(|number| self.keys.neighbours(number).map_or(0, |(older, _)| older as usize));
-            let row = self.kept.get(number as usize).map_or(0, |kept| {
-                let row = self.arena.get(kept.row);
-                usize::from(row.first().copied().unwrap_or(0)) + usize::from(row.last().copied().unwrap_or(0))
-            });
-            sum += beside[0] + beside[1] + row;
+        for (row, place) in found {
+            let row = self.arena.get(row);
+            let lines = row.get(..LOOKED_AT).unwrap_or(row).iter().step_by(LINE).chain(row.last());
+            sum += self.order.glance(place) + lines.map(|byte| usize::from(*byte)).sum::<usize>();
         }
         std::hint::black_box(sum);
     }
@@ -218,7 +224,7 @@ impl Latest {
             grow::resize(&mut self.kept, at + 1);
         }
         let Some(&before) = self.kept.get(at) else { return };
-        let born = if is_new { self.walk_number } else { before.born };
+        let [place, born] = if is_new { [NONE, self.walk_number] } else { self.keys.beside(number) };
         if self.has_begun() {
             let mark = self.mark(number, born);
             if !is_new {
@@ -226,10 +232,11 @@ impl Latest {
             }
             self.emit(row, StateStep::After, mark, emit);
         }
-        self.keys.used(number, is_new);
+        let place = if is_new { self.order.push(number) } else { self.order.again(place, number) };
+        self.keys.set_beside(number, [place, born]);
         let block = self.arena.replace(before.row, row);
         if let Some(kept) = self.kept.get_mut(at) {
-            *kept = Kept { row: block, time: now, born };
+            *kept = Kept { row: block, time: now };
         }
         if block.len() == 0 {
             self.put_again(number, row, emit);
@@ -255,7 +262,7 @@ impl Latest {
     /// Puts the row of the newest key in, for which the arena had no room: others go for it, or, if that is not enough, the key itself.
     #[cold]
     fn put_again(&mut self, number: u32, row: &[u8], emit: Emit<'_>) {
-        while !self.arena.has_room(row.len()) && self.keys.oldest() != Some(number) && self.forget(emit) {}
+        while !self.arena.has_room(row.len()) && self.order.oldest() != Some(number) && self.forget(emit) {}
         let block = self.arena.put(row);
         if block.len() > 0 {
             if let Some(kept) = self.kept.get_mut(number as usize) {
@@ -263,8 +270,8 @@ impl Latest {
             }
             return;
         }
-        let born = self.kept.get(number as usize).map_or(0, |kept| kept.born);
         if self.has_begun() {
+            let [_, born] = self.keys.beside(number);
             self.emit(row, StateStep::Gone, self.mark(number, born), emit);
         }
         self.let_go(number);
@@ -274,6 +281,12 @@ impl Latest {
     #[inline]
     fn has_begun(&self) -> bool {
         self.readers > 0 && self.walk_number > 0
+    }
+
+    /// Whether no row leaves, whatever comes, because none takes it.
+    #[inline]
+    pub(super) fn is_silent(&self) -> bool {
+        self.readers == 0
     }
 
     /// The mark of a change of a key: whether the walk is yet to come to it.
@@ -322,10 +335,11 @@ impl Latest {
 
     /// Lets the key go that had no row for the longest; returns whether there was one.
     fn forget(&mut self, emit: Emit<'_>) -> bool {
-        let Some(number) = self.keys.oldest() else { return false };
+        let Some(number) = self.order.oldest() else { return false };
         let kept = self.kept.get(number as usize).copied().unwrap_or_default();
         if self.has_begun() {
-            self.emit_kept(kept.row, StateStep::Gone, self.mark(number, kept.born), emit);
+            let [_, born] = self.keys.beside(number);
+            self.emit_kept(kept.row, StateStep::Gone, self.mark(number, born), emit);
         }
         self.let_go(number);
         true
@@ -335,7 +349,7 @@ impl Latest {
     fn let_go(&mut self, number: u32) {
         let kept = self.kept.get_mut(number as usize).map(std::mem::take).unwrap_or_default();
         self.arena.free(kept.row);
-        self.keys.unlink(number);
+        self.order.remove(self.keys.beside(number)[0]);
         self.keys.remove(number, &mut self.arena);
         self.lost.forgotten += 1;
     }
@@ -360,13 +374,13 @@ impl Latest {
         if self.is_past_a_bound() && self.keys.len() > 0 {
             return Some(i64::MIN);
         }
-        let oldest = self.keys.oldest().and_then(|number| self.kept.get(number as usize));
+        let oldest = self.order.oldest().and_then(|number| self.kept.get(number as usize));
         Some(oldest?.time.saturating_add(self.max_age?))
     }
 
     /// Writes the rows, in the order in which their keys were used.
     pub(super) fn save(&self, out: &mut Vec<u8>) {
-        for kept in self.keys.in_order_of_use().filter_map(|number| self.kept.get(number as usize)) {
+        for kept in self.order.iter().filter_map(|number| self.kept.get(number as usize)) {
             put_flag(out, true);
             put_i64(out, kept.time);
             put_bytes(out, self.arena.get(kept.row));
@@ -404,7 +418,7 @@ impl Latest {
         let (mut bytes, until) = (0, walk.end.min(walk.next.saturating_add(WALK_KEYS)));
         while walk.next < until && bytes < WALK_BYTES {
             let kept = self.kept.get(walk.next as usize).copied().unwrap_or_default();
-            if kept.row.len() > 0 && kept.born != self.walk_number {
+            if kept.row.len() > 0 && self.keys.beside(walk.next)[1] != self.walk_number {
                 self.emit_kept(kept.row, StateStep::Row, 0, emit);
                 bytes += kept.row.len();
             }

@@ -27,6 +27,7 @@ mod first_rows;
 mod frames;
 mod gathered;
 mod grow;
+mod hash;
 mod join;
 mod keys;
 mod latest;
@@ -45,6 +46,7 @@ mod state;
 mod table;
 mod texts;
 mod time_queue;
+mod use_order;
 mod windows;
 mod word;
 
@@ -351,6 +353,11 @@ impl Handler for StatefulHandler {
 
     fn state_bytes(&self) -> usize {
         StatefulHandler::state_bytes(self)
+    }
+
+    /// Known of the state of a stream without subscriptions, of which nothing leaves.
+    fn most_out_bytes(&self) -> Option<usize> {
+        self.state.as_ref().filter(|state| state.is_silent()).map(|_| 0)
     }
 
     fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict {

@@ -112,6 +112,14 @@ impl Operator {
         }
     }
 
+    /// Takes a row into the state of a stream.
+    #[inline]
+    pub(super) fn keep(&mut self, row: &[u8], now: i64, emit: Emit<'_>) {
+        if let Operator::Latest(latest) = self {
+            latest.take(row, now, emit);
+        }
+    }
+
     /// Whether a row of this input leaves without a partner, where it finds none.
     pub(super) fn leaves_alone(&self, input: usize) -> bool {
         match self {
@@ -206,6 +214,12 @@ impl Operator {
     /// Whether it has rows to walk over.
     pub(super) fn has_walk(&self) -> bool {
         matches!(self, Operator::Latest(latest) if latest.has_walk())
+    }
+
+    /// Whether no row leaves, whatever comes.
+    #[inline]
+    pub(super) fn is_silent(&self) -> bool {
+        matches!(self, Operator::Latest(latest) if latest.is_silent())
     }
 
     /// Puts the rows in that were gathered.

@@ -123,11 +123,17 @@ impl Rows {
 
     /// Lets go of a row that is in no list.
     pub(super) fn free(&mut self, number: u32, arena: &mut Arena) {
-        let Some(row) = self.rows.get_mut(number as usize) else { return };
-        arena.free(std::mem::take(&mut row.block));
+        arena.free(self.take_out(number));
+    }
+
+    /// The same, but for its bytes: the block of these.
+    #[inline]
+    pub(super) fn take_out(&mut self, number: u32) -> Block {
+        let Some(row) = self.rows.get_mut(number as usize) else { return Block::default() };
         row.time = i64::MIN;
         row.newer = self.first_vacant.replace(number).unwrap_or(NONE);
         self.there -= 1;
+        std::mem::take(&mut row.block)
     }
 }
 

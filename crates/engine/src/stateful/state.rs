@@ -336,11 +336,33 @@ impl State {
     #[inline]
     pub(super) fn take(&mut self, thens: &mut [Then], port: Port, row: &[u8], flow: &mut Flow<'_>) {
         self.budget.renew();
+        if self.keeps_latest(port) {
+            let now = self.now;
+            let mut walk = self.walk(thens);
+            if let Some((stage, then, mut behind)) = walk.at(port.stage) {
+                stage.operator.keep(row, now, &mut |row| behind.pass(then, row, flow));
+            }
+            return;
+        }
         self.walk(thens).feed(port, Change::row(row), flow);
         // A stage by itself keeps within the bound. Those that no row came to use what they did.
         if self.stages.len() > 1 && self.stages.iter().map(|stage| stage.used).sum::<usize>() > self.max_bytes {
             self.shed(thens, flow);
         }
+    }
+
+    /// Whether rows of this input go by nothing but the time of their arrival, into a state that keeps within its own bounds.
+    #[inline]
+    fn keeps_latest(&self, port: Port) -> bool {
+        let [stage] = &self.stages[..] else { return false };
+        let is_open = || stage.inputs.get(port.input).is_some_and(|input| !input.is_over);
+        matches!(stage.operator, Operator::Latest(_)) && !stage.is_behind && is_open()
+    }
+
+    /// Whether no row leaves, whatever comes.
+    #[inline]
+    pub(super) fn is_silent(&self) -> bool {
+        matches!(&self.stages[..], [stage] if stage.operator.is_silent())
     }
 
     fn walk<'w>(&'w mut self, thens: &'w mut [Then]) -> Walk<'w> {
