@@ -9,6 +9,7 @@
 
 use crate::failpoint::failpoint;
 use crate::graph::gauges::NodeGauges;
+use crate::worker::WorkerThread;
 use crossdock_engine::seal_state;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +19,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 /// The directory in that for what is kept.
 const DIRECTORY: &str = "checkpoints";
@@ -159,10 +159,10 @@ pub(crate) struct Written {
 /// The thread that writes checkpoints, away from the cores. When this is dropped, all that was given is on disk.
 #[derive(Debug)]
 pub(crate) struct CheckpointWriter {
-    /// Closed to end the thread.
-    works: Option<Sender<Work>>,
+    works: Sender<Work>,
     written: Receiver<Written>,
-    thread: Option<JoinHandle<()>>,
+    /// Dropped after the sender, which ends it.
+    _thread: WorkerThread,
 }
 
 impl CheckpointWriter {
@@ -173,9 +173,8 @@ impl CheckpointWriter {
     pub(crate) fn start(directory: &Path) -> io::Result<CheckpointWriter> {
         let ((works, given), (done, written)) = (channel(), channel());
         let directory = directory.to_owned();
-        let run = move || run(&directory, &given, &done);
-        let thread = std::thread::Builder::new().name("checkpoints".into()).spawn(run)?;
-        Ok(CheckpointWriter { works: Some(works), written, thread: Some(thread) })
+        let work = move |work: Work, _: &Receiver<Work>| carry_out(&directory, work, &done);
+        Ok(CheckpointWriter { works, written, _thread: WorkerThread::start("checkpoints", given, work)? })
     }
 
     /// Has a state written, as the handler saved it.
@@ -190,7 +189,7 @@ impl CheckpointWriter {
 
     fn give(&self, work: Work) {
         // The thread ends after this, unless it has panicked: then nothing is written any more.
-        let _ = self.works.as_ref().map(|works| works.send(work));
+        let _ = self.works.send(work);
     }
 
     /// The outcomes of those that were given.
@@ -199,34 +198,23 @@ impl CheckpointWriter {
     }
 }
 
-impl Drop for CheckpointWriter {
-    fn drop(&mut self) {
-        drop(self.works.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+fn carry_out(directory: &Path, work: Work, done: &Sender<Written>) {
+    match work {
+        Work::Write { handler, records, at_ms, mut state } => {
+            seal_state(&mut state);
+            let head = head(&handler, records, at_ms);
+            let bytes = (head.len() + state.len()) as u64;
+            let replaced = replace(directory, &handler, &head, &state);
+            let outcome = match replaced {
+                Ok(()) => Ok((bytes, at_ms)),
+                Err(error) => Err(format!("{}: {error}", path_of(directory, &handler).display())),
+            };
+            state.clear();
+            // The managers may have ended before.
+            let _ = done.send(Written { handler, outcome, spare: state });
         }
-    }
-}
-
-fn run(directory: &Path, given: &Receiver<Work>, done: &Sender<Written>) {
-    while let Ok(work) = given.recv() {
-        match work {
-            Work::Write { handler, records, at_ms, mut state } => {
-                seal_state(&mut state);
-                let head = head(&handler, records, at_ms);
-                let bytes = (head.len() + state.len()) as u64;
-                let replaced = replace(directory, &handler, &head, &state);
-                let outcome = match replaced {
-                    Ok(()) => Ok((bytes, at_ms)),
-                    Err(error) => Err(format!("{}: {error}", path_of(directory, &handler).display())),
-                };
-                state.clear();
-                // The managers may have ended before.
-                let _ = done.send(Written { handler, outcome, spare: state });
-            }
-            // One that is not there, or stays, belongs to no handler: the next start removes it.
-            Work::Remove { handler } => drop(std::fs::remove_file(path_of(directory, &handler))),
-        }
+        // One that is not there, or stays, belongs to no handler: the next start removes it.
+        Work::Remove { handler } => drop(std::fs::remove_file(path_of(directory, &handler))),
     }
 }
 

@@ -8,6 +8,7 @@
 use crate::catalog::durable::Positions;
 use crate::checkpoints::{Checkpoint, MOST_FILE_BYTES, head, parsed, path_of};
 use crate::failpoint::failpoint;
+use crate::worker::WorkerThread;
 use crossdock_engine::seal_state;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +16,6 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 
 /// The directory in that for what is kept.
 const DIRECTORY: &str = "cuts";
@@ -180,10 +180,10 @@ pub(crate) struct WrittenCut {
 /// The thread that writes cuts, away from the cores. When this is dropped, all that was given is on disk.
 #[derive(Debug)]
 pub(crate) struct CutWriter {
-    /// Closed to end the thread.
-    cuts: Option<Sender<Cut>>,
+    cuts: Sender<Cut>,
     written: Receiver<WrittenCut>,
-    thread: Option<JoinHandle<()>>,
+    /// Dropped after the sender, which ends it.
+    _thread: WorkerThread,
 }
 
 impl CutWriter {
@@ -194,34 +194,22 @@ impl CutWriter {
     pub(crate) fn start(directory: PathBuf, loaded: &LoadedCut) -> io::Result<CutWriter> {
         let ((cuts, given), (done, written)) = (channel(), channel());
         let mut files = CutFiles { directory, places: loaded.places.clone(), next: loaded.next };
-        let run = move || {
-            while let Ok(cut) = given.recv() {
-                // The managers may have ended before.
-                let _ = done.send(files.write(cut));
-            }
+        let write = move |cut: Cut, _: &Receiver<Cut>| {
+            // The managers may have ended before.
+            let _ = done.send(files.write(cut));
         };
-        let thread = std::thread::Builder::new().name("cuts".into()).spawn(run)?;
-        Ok(CutWriter { cuts: Some(cuts), written, thread: Some(thread) })
+        Ok(CutWriter { cuts, written, _thread: WorkerThread::start("cuts", given, write)? })
     }
 
     /// Has a cut written.
     pub(crate) fn write(&self, cut: Cut) {
         // The thread ends after this, unless it has panicked: then nothing is written any more.
-        let _ = self.cuts.as_ref().map(|cuts| cuts.send(cut));
+        let _ = self.cuts.send(cut);
     }
 
     /// The outcome of the oldest that was given, if it is there.
     pub(crate) fn written(&self) -> Option<WrittenCut> {
         self.written.try_recv().ok()
-    }
-}
-
-impl Drop for CutWriter {
-    fn drop(&mut self) {
-        drop(self.cuts.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 

@@ -28,11 +28,53 @@ pub const FAILPOINTS: &[&str] = &[
 /// A place where the daemon can be made to die: `failpoint!("cut.held")`. `CROSSDOCK_FAILPOINT` says at which, as for `crossdock-mailbox`.
 macro_rules! failpoint {
     ($name:literal) => {
+        #[cfg(test)]
+        $crate::failpoint::simulated::pass($crate::failpoint::simulated::Moment::Failpoint);
         #[cfg(feature = "failpoints")]
         crossdock_mailbox::failpoint::pass($name);
     };
 }
 pub(crate) use failpoint;
+
+/// The death of a daemon that is simulated on this thread: a panic with [`Crashed`], which nobody reports.
+#[cfg(test)]
+pub(crate) mod simulated {
+    use std::cell::Cell;
+
+    thread_local! {
+        static LEFT: Cell<Option<(Moment, u32)>> = const { Cell::new(None) };
+    }
+
+    /// A kind of moments at which it can die.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Moment {
+        /// A place that the code names.
+        Failpoint,
+        /// Between two turns of the daemon's parts, also while one of them waits for the others.
+        Turn,
+    }
+
+    /// The payload of the panic.
+    #[derive(Debug)]
+    pub(crate) struct Crashed;
+
+    /// The daemon dies at a later moment of this kind, after this number of others; or not at all.
+    pub(crate) fn crash_at(moment: Option<(Moment, u32)>) {
+        LEFT.set(moment);
+    }
+
+    /// A moment has come.
+    pub(crate) fn pass(moment: Moment) {
+        match LEFT.get() {
+            Some((at, 0)) if at == moment => {
+                LEFT.set(None);
+                std::panic::resume_unwind(Box::new(Crashed));
+            }
+            Some((at, left)) if at == moment => LEFT.set(Some((at, left - 1))),
+            _ => {}
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -17,10 +17,10 @@ use crate::managers::handle::ManagerHandle;
 use crate::planner::PlannerThreads;
 use crate::refusal::Stopped;
 use crate::starting;
-use crate::state::StateThread;
 use crate::subscribing::SetQueryError;
 use crate::subscriptions::reads;
 use crate::tables::{self, TableThread};
+use crate::worker::WorkerThread;
 use crossdock_control::conversions::Owner as ConversionOwner;
 use crossdock_device::{UdpDevice, UdpInfo};
 use crossdock_format::Format;
@@ -158,7 +158,7 @@ pub(crate) struct Shared {
     pub(crate) attach_addr: Option<AttachAddr>,
     pub(crate) attach: Mutex<Option<AttachThread>>,
     pub(crate) services: Mutex<ServiceThread>,
-    pub(crate) state: Mutex<Option<StateThread>>,
+    pub(crate) state: Mutex<Option<WorkerThread>>,
     pub(crate) tables: Mutex<Option<TableThread>>,
     pub(crate) planner: Mutex<PlannerThreads>,
     pub(crate) catalog: CatalogHandle,

@@ -69,6 +69,7 @@ mod streams;
 mod subscribing;
 mod subscriptions;
 mod tables;
+mod worker;
 
 pub use config::values as settings;
 pub use config::{

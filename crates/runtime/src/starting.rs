@@ -31,8 +31,9 @@ use crate::net::secure::{SecureDevice, Security};
 use crate::planner::Planner;
 use crate::platform::overlay::Overlay;
 use crate::platform::start::{Seat, Started as Platform, start as start_platform};
-use crate::state::{self, Started, StateSide, StateThread};
+use crate::state::{self, Started, StateSide};
 use crate::tables::{self, TableThread};
+use crate::worker::WorkerThread;
 use crossdock_device::{
     Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu, set_nice, take_short_turns,
 };
@@ -340,7 +341,7 @@ fn start_catalog(
     inboxes: &[Inbox],
     views: &Views,
     complaints: &mut Vec<String>,
-) -> Result<(Option<StateThread>, CatalogThread, CatalogHandle), StartError> {
+) -> Result<(Option<WorkerThread>, CatalogThread, CatalogHandle), StartError> {
     let (handle, requests) = CatalogHandle::new();
     let Keeping { registry, thread, side, complaints: mut unread } = keep(config, &handle)?;
     complaints.append(&mut unread);
@@ -445,7 +446,7 @@ pub(crate) fn udp_options(config: &ContextConfig) -> UdpOptions {
 struct Keeping {
     registry: Registry,
     side: Option<StateSide>,
-    thread: Option<StateThread>,
+    thread: Option<WorkerThread>,
     complaints: Vec<String>,
 }
 

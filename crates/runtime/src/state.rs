@@ -1,6 +1,7 @@
 //! State that is kept across restarts: the registry's log on disk, and the thread that writes it. The catalog never
 //! waits for a disk; it hands entries over, and is notified when they are written.
 
+use crate::worker::WorkerThread;
 use crossdock_format::registry::{Entry, MAX_BYTES as REGISTRY_BYTES, MAX_ENTRY_BYTES, Registry, replay};
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -9,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 /// The log's name in its directory.
 const LOG: &str = "registry.log";
@@ -46,25 +46,6 @@ struct Progress {
     done: AtomicU64,
     /// Of the entries up to this number some could not be written, for this reason.
     failed: Mutex<(u64, String)>,
-}
-
-/// The handle to wait for the thread's end.
-#[derive(Debug)]
-pub(crate) struct StateThread(Option<JoinHandle<()>>);
-
-impl StateThread {
-    /// Waits until all that was given is on disk; it ends with the catalog.
-    pub(crate) fn join(&mut self) {
-        if let Some(thread) = self.0.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for StateThread {
-    fn drop(&mut self) {
-        self.join();
-    }
 }
 
 impl StateSide {
@@ -115,7 +96,8 @@ impl Drop for StateSide {
 pub(crate) struct Started {
     pub(crate) registry: Registry,
     pub(crate) side: StateSide,
-    pub(crate) thread: StateThread,
+    /// It ends with the catalog.
+    pub(crate) thread: WorkerThread,
     /// Parts that could not be read, in words.
     pub(crate) complaints: Vec<String>,
 }
@@ -142,14 +124,15 @@ pub(crate) fn start(directory: &Path, notify: impl Fn() + Send + 'static) -> io:
     let (entries, given) = sync_channel(ENTRIES);
     let progress = Arc::new(Progress::default());
     let done = Arc::clone(&progress);
-    let run = move || {
-        log.run(&given, &done, &notify);
-        // Another daemon may have the directory from here on.
-        drop(lock);
+    let write = move |first: Entry, given: &Receiver<Entry>| {
+        // Another daemon may have the directory once the thread has ended.
+        let _ = &lock;
+        log.write(first, given, &done);
+        notify();
     };
-    let thread = std::thread::Builder::new().name("g-core-state".into()).spawn(run)?;
+    let thread = WorkerThread::start("g-core-state", given, write)?;
     let side = StateSide { entries, unsent: VecDeque::new(), given: 0, progress };
-    Ok(Started { registry, side, thread: StateThread(Some(thread)), complaints })
+    Ok(Started { registry, side, thread, complaints })
 }
 
 /// An error with the path that it is about.
@@ -226,17 +209,14 @@ impl Log {
         Ok(())
     }
 
-    /// Writes what is given, many entries with one `fsync`, until the catalog has gone.
-    fn run(mut self, given: &Receiver<Entry>, progress: &Progress, notify: &dyn Fn()) {
-        while let Ok(first) = given.recv() {
-            let batch: Vec<Entry> = std::iter::once(first).chain(given.try_iter().take(BATCH - 1)).collect();
-            let number = progress.done.load(Ordering::Acquire) + batch.len() as u64;
-            if let Err(error) = self.append(batch) {
-                *progress.failed.lock().unwrap_or_else(PoisonError::into_inner) = (number, error.to_string());
-            }
-            progress.done.store(number, Ordering::Release);
-            notify();
+    /// Writes an entry and those that wait behind it, many with one `fsync`.
+    fn write(&mut self, first: Entry, given: &Receiver<Entry>, progress: &Progress) {
+        let batch: Vec<Entry> = std::iter::once(first).chain(given.try_iter().take(BATCH - 1)).collect();
+        let number = progress.done.load(Ordering::Acquire) + batch.len() as u64;
+        if let Err(error) = self.append(batch) {
+            *progress.failed.lock().unwrap_or_else(PoisonError::into_inner) = (number, error.to_string());
         }
+        progress.done.store(number, Ordering::Release);
     }
 
     /// Appends entries; all of them, or none. Those that could not be written are written with the next ones.

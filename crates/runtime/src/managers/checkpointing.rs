@@ -8,7 +8,6 @@ use crate::managers::checkpoints::Checkpoints;
 use crate::managers::deployed::{Deployed, Status};
 use crate::managers::{Managers, REPORT_TICK};
 use crossdock_device::nap;
-use std::time::Instant;
 
 impl Managers {
     /// A handler has begun; notes what became of its checkpoint.
@@ -77,9 +76,9 @@ impl Managers {
             self.checkpoints = Checkpoints::default();
             return;
         }
-        let until = Instant::now() + self.watch.patience();
+        let until = crossdock_device::now() + self.watch.patience();
         self.order_checkpoints();
-        while self.checkpoints.is_under_way() && Instant::now() < until {
+        while self.checkpoints.is_under_way() && crossdock_device::now() < until {
             nap(REPORT_TICK);
             self.confirm();
             self.take_saved();

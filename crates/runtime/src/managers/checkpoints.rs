@@ -98,7 +98,7 @@ impl Checkpoints {
             counts,
             waiting,
             handlers: BTreeMap::new(),
-            next: Instant::now() + interval,
+            next: crossdock_device::now() + interval,
             spare: Vec::new(),
             cuts: cuts.map(Box::new),
             directory,
@@ -219,7 +219,7 @@ impl Checkpoints {
     pub(super) fn tick(&mut self) -> bool {
         let Some(store) = &mut self.0 else { return false };
         store.counts.note();
-        let now = Instant::now();
+        let now = crossdock_device::now();
         let interval = store.interval.filter(|_| now >= store.next);
         interval.into_iter().for_each(|interval| store.next = now + interval);
         interval.is_some()
@@ -319,7 +319,7 @@ impl Checkpoints {
 
     /// The next ones are not due for a while.
     pub(super) fn put_off_next(&mut self, pause: Duration) {
-        self.0.iter_mut().for_each(|store| store.next = store.next.max(Instant::now() + pause));
+        self.0.iter_mut().for_each(|store| store.next = store.next.max(crossdock_device::now() + pause));
     }
 
     /// Whether the state of a handler is the one that was copied last.

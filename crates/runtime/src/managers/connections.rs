@@ -11,7 +11,6 @@ use crate::refusal::Stopped;
 use crate::streams::StreamFacts;
 use crossdock_format::Format;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
 /// The edit that leads a stream, or no longer.
 fn edit(flow: Flow, is_led: bool) -> Edit {
@@ -142,7 +141,7 @@ impl Managers {
         self.progress.round_trips += 1;
         // The inbox of one that is lost would fill up.
         let waits: Vec<_> = asked.filter(|io| self.watch.lost(io.at).is_none()).map(post).collect();
-        let until = Instant::now() + self.watch.patience();
+        let until = crossdock_device::now() + self.watch.patience();
         let answers: Vec<T> =
             waits.into_iter().filter_map(|(at, wait)| self.watch.wait_for(at, &wait, until)).collect();
         let home = self.home_name();

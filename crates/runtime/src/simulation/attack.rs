@@ -69,7 +69,8 @@ impl Attacker {
         let keys = world.keys.clone().expect("the world is secure");
         let mut node = || {
             let address = world.network.node(1 << 16);
-            world.network.link(address, world.address, world.plan.link.clone());
+            let (daemon, link) = (world.address, world.plan.link.clone());
+            world.network.link(address, daemon, link);
             address
         };
         let addresses = (0..ADDRESSES).map(|_| node()).collect();
@@ -168,7 +169,8 @@ impl KnownPeer {
             self.initiator.begin(now_ns, random().expect("simulated"));
         }
         if let Some(packet) = self.initiator.poll(now_ns).map(<[u8]>::to_vec) {
-            world.network.send(self.address, world.address, &packet);
+            let daemon = world.address;
+            world.network.send(self.address, daemon, &packet);
         }
         if !self.initiator.has_keys() {
             return;
@@ -183,7 +185,8 @@ impl KnownPeer {
         let mut out = vec![0; packet.len() + 64];
         let sealed = self.initiator.seal([packet].into_iter(), packet.len(), &mut out, world.network.now_ns());
         let bytes = sealed.map_or(0, |sealed| sealed.bytes);
-        world.network.send(self.address, world.address, &out[..bytes]);
+        let daemon = world.address;
+        world.network.send(self.address, daemon, &out[..bytes]);
     }
 }
 
@@ -215,7 +218,7 @@ fn garbage(rng: &mut Rng, session: u32) -> Vec<u8> {
 fn delays(seed: u64, is_attacked: bool) -> (Vec<u64>, u64) {
     let mut rng = Rng::with_seed(seed);
     let link = Link { jitter_ns: 200_000, ..Link::new(2 * MS) };
-    let plan = WorldPlan { contexts: rng.usize(1..=2), is_secure: true, link, rounds: 8, strays: 0 };
+    let plan = WorldPlan { contexts: rng.usize(1..=2), is_secure: true, link, rounds: 8, is_durable: false, strays: 0 };
     let mut world = World::new(seed, plan);
     let mut clients = vec![world.publish(0, (5, 5 * MS)), world.publish(1, (5, 5 * MS))];
     for (stream, query) in [(0, Query::All), (1, Query::AtLeast(300)), (0, Query::EvenBelow(800))] {
@@ -243,7 +246,7 @@ fn delays(seed: u64, is_attacked: bool) -> (Vec<u64>, u64) {
 
 /// The memory that an attacker could fill is bounded.
 fn check_memory(world: &World) {
-    for (clients, (in_use, all)) in world.daemon.at_contexts(|of| (of.net.clients_with_keys(), of.net.buffers())) {
+    for (clients, (in_use, all)) in world.at_contexts(|of| (of.net.clients_with_keys(), of.net.buffers())) {
         assert!(clients <= MAX_SESSIONS as usize + MORE_CLIENTS, "keys of {clients} clients");
         assert!(in_use <= all / 2, "{in_use} of {all} buffers are in use: {}", world.report());
     }

@@ -63,7 +63,14 @@ impl PublisherApp {
     ) -> PublisherApp {
         let builder = Publisher::builder(&*access.daemon).stream(stream_name(stream)).format(&format());
         let (publisher, announcement) = over!(builder, access).begin().expect("it begins to connect");
-        model.publishers.push(Published { stream, handed: 0, settled: 0, is_sound: true, times_ns: Vec::new() });
+        model.publishers.push(Published {
+            stream,
+            handed: 0,
+            settled: 0,
+            is_sound: true,
+            repeats_from: None,
+            times_ns: Vec::new(),
+        });
         PublisherApp {
             id: model.publishers.len() - 1,
             publisher: Some(publisher),
@@ -221,7 +228,7 @@ fn take(judge: &mut Judge, has_ended: &mut bool, event: Event, model: &Model) ->
     match event {
         Event::Records(records) => {
             *has_ended = false;
-            for record in records.iter() {
+            for (at, record) in records.iter().enumerate() {
                 let field = |name: &str| match record.field(name)? {
                     Value::Uint(value) => Some(value as i64),
                     Value::Int(value) | Value::Timestamp(value) => Some(value),
@@ -229,7 +236,7 @@ fn take(judge: &mut Judge, has_ended: &mut bool, event: Event, model: &Model) ->
                     Value::Decimal { unscaled, scale: 0 } => i64::try_from(unscaled).ok(),
                     _ => None,
                 };
-                judge.take(model, field)?;
+                judge.take(model, at < records.repeated(), field)?;
             }
         }
         Event::Reconnected => judge.reconnect(model),

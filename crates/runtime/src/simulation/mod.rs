@@ -11,7 +11,9 @@
 
 mod attack;
 mod clients;
+mod durable;
 mod model;
+mod restarts;
 mod socket;
 mod world;
 
@@ -19,7 +21,7 @@ use clients::{PublisherApp, Stage};
 use crossdock_sim::{EcnPath, Link, Rng, check, flip_or_truncate};
 use model::Query;
 use std::net::SocketAddr;
-use world::{MS, SECOND, World, WorldPlan};
+use world::{MS, Outside, SECOND, World, WorldPlan};
 
 /// How long it may take after a fault until all is delivered that was handed over.
 const PATIENCE_NS: u64 = 90 * SECOND;
@@ -62,6 +64,7 @@ fn any_plan(rng: &mut Rng) -> WorldPlan {
         is_secure,
         link: any_link(rng, is_secure),
         rounds: [4, 8, 64][rng.usize(..3)],
+        is_durable: false,
         strays: [0, 0, 20][rng.usize(..3)],
     }
 }
@@ -156,22 +159,25 @@ fn any_fault(world: &mut World, rng: &mut Rng) -> u64 {
 
 /// Whether all that was handed over is acknowledged, and delivered where it has to be.
 fn is_caught_up(world: &World) -> bool {
-    world.publishers().all(|publisher| publisher.is_settled(&world.model))
+    world.is_up()
+        && world.publishers().all(|publisher| publisher.is_settled(&world.model))
         && world.subscribers().all(|subscriber| subscriber.judge.missing(&world.model, false).is_none())
 }
 
 /// Nothing is wrong any more: all is delivered within a time.
 fn heal(world: &mut World) {
     let clients: Vec<SocketAddr> = world.clients.keys().copied().collect();
+    let Outside { network, address, plan, .. } = &mut **world;
     for client in clients {
-        world.network.link(client, world.address, world.plan.link.clone());
-        world.network.cut(client, world.address, 0);
+        network.link(client, *address, plan.link.clone());
+        network.cut(client, *address, 0);
         // Its application looks at once.
-        world.network.wake_at(client, world.network.now_ns());
+        network.wake_at(client, network.now_ns());
     }
     world.publishers_mut().for_each(|publisher| publisher.rests = true);
     let limit_ns = world.network.now_ns() + PATIENCE_NS;
     assert!(world.run(limit_ns, is_caught_up), "no progress after a fault: {}", world.report());
+    world.model.settle();
     world.publishers_mut().for_each(|publisher| publisher.rests = false);
 }
 

@@ -3,13 +3,14 @@
 //! A publisher numbers its records, and all their fields follow from its own number and the record's. So nothing has to be
 //! remembered but how many were handed over and how many of those were acknowledged.
 
+use super::durable::{Derived, Rows};
 use crossdock_format::{Format, RecordBuilder, Value};
 use std::collections::BTreeMap;
 
 /// The length of the windows of [`Query::Windows`] in records of one publisher.
-const WINDOW_RECORDS: u64 = 100;
+pub(super) const WINDOW_RECORDS: u64 = 100;
 /// The time between two records of a publisher, in ns, by their field `at`.
-const RECORD_NS: u64 = 10_000_000;
+pub(super) const RECORD_NS: u64 = 10_000_000;
 
 /// The format of all records.
 pub(super) fn format() -> Format {
@@ -28,7 +29,7 @@ pub(super) fn value_of(publisher: usize, number: u64) -> i64 {
 }
 
 /// The length of the field `pad` of a record with this value, in bytes.
-fn pad_bytes(value: i64) -> usize {
+pub(super) fn pad_bytes(value: i64) -> usize {
     [0, 10, 60, 400][value as usize % 4]
 }
 
@@ -60,6 +61,8 @@ pub(super) struct Published {
     pub(super) settled: u64,
     /// Whether it goes on, or has finished: then all that was handed over is delivered; of one that crashed, what was acknowledged.
     pub(super) is_sound: bool,
+    /// Since a crash of the daemon: the first record that may be sent again.
+    pub(super) repeats_from: Option<u64>,
     /// When each record was handed over, in ns.
     pub(super) times_ns: Vec<u64>,
 }
@@ -76,13 +79,32 @@ impl Published {
 pub(super) struct Model {
     pub(super) publishers: Vec<Published>,
     pub(super) now_ns: u64,
+    /// Whether the daemon is `durable`: then it loses nothing by a crash.
+    pub(super) is_durable: bool,
 }
 
 impl Model {
+    /// The daemon has crashed: what is not acknowledged is sent again, though it may have been delivered.
+    pub(super) fn crash(&mut self) {
+        self.publishers.iter_mut().for_each(|of| of.repeats_from = of.repeats_from.or(Some(of.settled)));
+    }
+
+    /// All is acknowledged and delivered: nothing of it is sent again.
+    pub(super) fn settle(&mut self) {
+        self.publishers.iter_mut().for_each(|of| of.repeats_from = None);
+    }
+
     /// The publishers of a stream.
     pub(super) fn of(&self, stream: usize) -> impl Iterator<Item = (usize, &Published)> {
         self.publishers.iter().enumerate().filter(move |(_, publisher)| publisher.stream == stream)
     }
+}
+
+/// The number of records of a stream and the sum of their values, by windows.
+pub(super) fn windows_sql(stream: &str) -> String {
+    format!(
+        "SELECT window_start, count(*) AS n, sum(value) AS total FROM {stream} GROUP BY TUMBLE(at, INTERVAL '1' SECOND)"
+    )
 }
 
 /// A subscription's query.
@@ -96,6 +118,8 @@ pub(super) enum Query {
     EvenBelow(i64),
     /// The number of records and the sum of their values, by windows: a query with state.
     Windows,
+    /// The stream that a handler makes.
+    Of(Derived),
 }
 
 impl Query {
@@ -104,13 +128,12 @@ impl Query {
         let stream = stream_name(stream);
         match self {
             Query::All => format!("SELECT * FROM {stream}"),
+            Query::Of(derived) => derived.sql(),
             Query::AtLeast(least) => format!("SELECT number, publisher, value FROM {stream} WHERE value >= {least}"),
             Query::EvenBelow(bound) => {
                 format!("SELECT publisher, value, number FROM {stream} WHERE value < {bound} AND value % 2 = 0")
             }
-            Query::Windows => format!(
-                "SELECT window_start, count(*) AS n, sum(value) AS total FROM {stream} GROUP BY TUMBLE(at, INTERVAL '1' SECOND)"
-            ),
+            Query::Windows => windows_sql(&stream),
         }
     }
 
@@ -118,7 +141,7 @@ impl Query {
     fn selects(self, publisher: usize, number: u64) -> bool {
         let value = value_of(publisher, number);
         match self {
-            Query::All | Query::Windows => true,
+            Query::All | Query::Windows | Query::Of(_) => true,
             Query::AtLeast(least) => value >= least,
             Query::EvenBelow(bound) => value < bound && value % 2 == 0,
         }
@@ -134,6 +157,10 @@ struct Seen {
     has_begun: bool,
     /// Whether records may have passed that nobody brings any more: the subscription's session was lost.
     may_miss: bool,
+    /// Whether the next record may be one that is sent again.
+    may_repeat: bool,
+    /// One more than the greatest number that has come.
+    came_to: u64,
 }
 
 /// The judge of one subscription.
@@ -152,6 +179,8 @@ pub(super) struct Judge {
     is_whole: bool,
     last_window: Option<u64>,
     counted: u64,
+    /// Of [`Query::Of`]: the rows that came.
+    rows: Rows,
     /// How long each record was on its way, in ns.
     pub(super) delays_ns: Vec<u64>,
 }
@@ -169,6 +198,7 @@ impl Judge {
             is_whole: false,
             last_window: None,
             counted: 0,
+            rows: Rows::default(),
             delays_ns: Vec::new(),
         }
     }
@@ -184,13 +214,22 @@ impl Judge {
     pub(super) fn reconnect(&mut self, model: &Model) {
         self.was_lost = true;
         for (publisher, _) in model.of(self.stream) {
-            self.seen.entry(publisher).or_default().may_miss = true;
+            let seen = self.seen.entry(publisher).or_default();
+            (seen.may_miss, seen.may_repeat) = (!model.is_durable, true);
         }
     }
 
-    /// A record has come.
-    pub(super) fn take(&mut self, model: &Model, field: impl Fn(&str) -> Option<i64>) -> Result<(), String> {
+    /// A record has come; `is_repeated`: the library says that it has come before.
+    pub(super) fn take(
+        &mut self,
+        model: &Model,
+        is_repeated: bool,
+        field: impl Fn(&str) -> Option<i64>,
+    ) -> Result<(), String> {
         self.delivered += 1;
+        if let Query::Of(derived) = self.query {
+            return self.rows.take(derived, model, is_repeated, field);
+        }
         if self.query == Query::Windows {
             return self.take_window(model, field);
         }
@@ -213,7 +252,8 @@ impl Judge {
             return Err(format!("{what} has a pad of {bytes} bytes"));
         }
         let (query, seen) = (self.query, self.seen.entry(publisher).or_default());
-        if number < seen.next && seen.has_begun {
+        let may_repeat = seen.may_repeat && of.repeats_from.is_some_and(|from| number >= from);
+        if number < seen.next && seen.has_begun && !may_repeat {
             return Err(format!("{what} came again, or after {}", seen.next - 1));
         }
         let passed = (seen.next..number).filter(|passed| query.selects(publisher, *passed)).count() as u64;
@@ -222,7 +262,14 @@ impl Judge {
         }
         self.missed += passed;
         self.delays_ns.extend(of.times_ns.get(number as usize).map(|sent_ns| model.now_ns - sent_ns));
-        *seen = Seen { next: number + 1, has_begun: true, may_miss: false };
+        let came_to = seen.came_to.max(number + 1);
+        if model.is_durable && is_repeated != (number < seen.came_to) {
+            return Err(format!(
+                "{what} is said to be repeated: {is_repeated}; {} is the last that came",
+                seen.came_to
+            ));
+        }
+        *seen = Seen { next: number + 1, has_begun: true, may_miss: false, may_repeat: false, came_to };
         Ok(())
     }
 
@@ -252,7 +299,7 @@ impl Judge {
             }
         }
         (self.last_window, self.counted) = (Some(window), self.counted + n);
-        if self.counted > of.handed {
+        if self.counted > of.handed && of.repeats_from.is_none() && !self.was_lost {
             return Err(format!("windows count {} records, and {} were sent", self.counted, of.handed));
         }
         Ok(())
@@ -267,6 +314,9 @@ impl Judge {
     pub(super) fn missing(&self, model: &Model, is_over: bool) -> Option<String> {
         if !self.is_subscribed {
             return Some("it is not confirmed".to_owned());
+        }
+        if let Query::Of(derived) = self.query {
+            return self.rows.missing(derived, model);
         }
         if self.query == Query::Windows {
             let (_, of) = model.of(self.stream).next()?;
@@ -293,8 +343,9 @@ mod tests {
         numbers: &[u64],
         lost_before: Option<usize>,
     ) -> Result<Option<String>, String> {
-        let publisher = Published { stream: 0, handed: 0, settled: 0, is_sound: true, times_ns: Vec::new() };
-        let mut model = Model { publishers: vec![publisher], now_ns: 0 };
+        let publisher =
+            Published { stream: 0, handed: 0, settled: 0, is_sound: true, repeats_from: None, times_ns: Vec::new() };
+        let mut model = Model { publishers: vec![publisher], ..Model::default() };
         let mut judge = Judge::new(0, query);
         judge.begin(&model);
         model.publishers[0].handed = handed;
@@ -308,7 +359,7 @@ mod tests {
                 "publisher" => Some(0),
                 _ => None,
             };
-            judge.take(&model, fields)?;
+            judge.take(&model, false, fields)?;
         }
         Ok(judge.missing(&model, true))
     }

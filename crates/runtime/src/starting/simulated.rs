@@ -1,12 +1,16 @@
 //! A daemon on one thread: its I/O contexts, catalog, planner and managers take turns when a simulation says so. Nothing
 //! else runs: no process attaches, no task asks the host for anything, and no context is without sessions.
 
-use super::{CONTEXTS, Common, HandOver, io_handle, observe, pool_config, secure, system};
+use super::{
+    CONTEXTS, Common, HandOver, Keeping, STORED_STATE, check_durable, io_handle, keep, observe, pool_config, secure,
+    system,
+};
 use crate::catalog::Catalog;
 use crate::catalog::thread::{CatalogHandle, Requests};
 use crate::clock::{Clock, TurnClock};
 use crate::config::ContextConfig;
 use crate::context::{Context, Parts};
+use crate::failpoint::simulated::{Moment, crash_at, pass};
 use crate::graph::Graph;
 use crate::graph::build::Workspace;
 use crate::handle::StartError;
@@ -16,7 +20,8 @@ use crate::io::IoPlace;
 use crate::managers::checkpoints::Checkpoints;
 use crate::managers::handle::ManagerHandle;
 use crate::managers::keep::Kept;
-use crate::managers::request::RequestQueue;
+use crate::managers::request::{ChangeRequest, ControlRequest, RequestQueue};
+use crate::managers::spec::HandlerSpec;
 use crate::managers::view::Views;
 use crate::managers::watch::Watch;
 use crate::managers::{IoHandle, Managers, Parts as ManagerParts};
@@ -27,6 +32,8 @@ use crate::platform::context::Threads;
 use crate::platform::overlay::Overlay;
 use crate::platform::start::{Seat, Started as Platform, start as start_platform};
 use crate::tables;
+use crate::worker::WorkerThread;
+use crate::worker::simulated::{NextPiece, take_enlisted};
 use crossdock_device::{Device, Doorbell, Poller, simulated};
 use crossdock_engine::{Natives, Tables};
 use crossdock_mailbox::host::HostInterface;
@@ -40,8 +47,15 @@ use std::time::{Duration, Instant};
 
 /// Rounds without work after which nothing is left to do: one part's last piece of work is another one's first in the next round.
 const QUIET_ROUNDS: usize = 3;
+/// The time that passes while an answer of the managers is awaited.
+const STEP: Duration = Duration::from_micros(100);
 /// Requests that the managers take in a round.
 const REQUESTS: usize = 4;
+
+/// Turns of the others until a thread has written what it was given, on average.
+const WRITER_TURNS: u8 = 4;
+/// The time until they are asked again, in ns.
+const DISK_NS: u64 = 5_000_000;
 
 /// An I/O context, and whether its last turn ended in a sleep.
 struct Turning {
@@ -56,16 +70,26 @@ struct Others {
     catalog: RefCell<Catalog>,
     requests: Requests,
     planner: PlannerWork,
+    /// The work of the threads that write to the disk.
+    writers: RefCell<Vec<NextPiece>>,
+    _state: Option<WorkerThread>,
 }
 
 impl Others {
     /// Has each of them go on once. In how many ns one of them is due; 0 if they have worked.
     fn go_on(&self) -> u64 {
+        pass(Moment::Turn);
         // They may wait for one another, too: then the one that waits is passed over.
         let mut worked =
             self.catalog.try_borrow_mut().is_ok_and(|mut catalog| self.requests.take_waiting(&mut catalog));
         worked |= self.planner.take_next();
-        let mut due_ns = u64::MAX;
+        if let Ok(mut writers) = self.writers.try_borrow_mut() {
+            for writer in writers.iter_mut() {
+                // A disk takes a while.
+                worked |= fastrand::u8(..WRITER_TURNS) == 0 && writer();
+            }
+        }
+        let mut due_ns = if self.writers.borrow().is_empty() { u64::MAX } else { DISK_NS };
         if let Ok(mut contexts) = self.contexts.try_borrow_mut() {
             for Turning { context, clock, sleeps } in contexts.iter_mut() {
                 let busy_turns = context.net.counters().busy_turns;
@@ -127,7 +151,7 @@ fn turning(
 fn managers(
     config: &ContextConfig,
     (overlay, seats, threads): (Overlay, Vec<Seat>, Threads),
-    (views, tables): (Views, Tables),
+    (views, tables, checkpoints): (Views, Tables, Checkpoints),
     common: &Common,
 ) -> Result<(Managers, ManagerHandle), StartError> {
     let handle = ManagerHandle::new(Arc::clone(&common.requests), views.clone());
@@ -142,8 +166,8 @@ fn managers(
         watch: Watch::new(seats, threads, watched, stuck_after),
         natives: Natives::built_in().with_tables(tables),
         config: config.platform.clone(),
-        kept: Kept::new(None),
-        checkpoints: Checkpoints::open(&config.morph).map_err(system("the stored state"))?,
+        kept: Kept::new(config.morph.state_dir.clone()),
+        checkpoints,
         views,
         requests: Arc::clone(&common.requests),
     });
@@ -156,18 +180,23 @@ pub(crate) struct SimulatedDaemon {
     managers: Managers,
     next_tick: Instant,
     handle: ManagerHandle,
+    asked: Arc<RequestQueue>,
+    /// The rest of the world, which goes on while a part of the daemon waits.
+    outside: Rc<dyn Fn()>,
 }
 
 impl SimulatedDaemon {
-    /// Makes a daemon with an I/O context for each of these devices, whose sockets hold `held_bytes` bytes each, and opens it.
+    /// Makes a daemon with an I/O context for each of these devices, whose sockets hold `held_bytes` bytes each, and opens it once what was
+    /// deployed is restored. `outside` lets the rest of the world go on up to the daemon's time, while a part of the daemon waits.
     ///
     /// # Errors
     /// As [`super::start`].
     pub(crate) fn start(
         config: &ContextConfig,
-        devices: Vec<Box<dyn Device>>,
-        held_bytes: u32,
+        (devices, held_bytes): (Vec<Box<dyn Device>>, u32),
+        outside: Rc<dyn Fn()>,
     ) -> Result<SimulatedDaemon, StartError> {
+        check_durable(config)?;
         let all =
             config.contexts().map_err(|why| system(CONTEXTS)(io::Error::new(io::ErrorKind::InvalidInput, why)))?;
         assert!(all.iter().all(|(_, spec)| spec.io) && all.len() == devices.len(), "each context has a device");
@@ -180,11 +209,18 @@ impl SimulatedDaemon {
         let (views, access) = observe(config);
         let (tables, _) = tables::read_all(Vec::new()).map_err(StartError::Table)?;
         let (handle, requests) = CatalogHandle::new();
+        drop(take_enlisted());
+        let Keeping { registry, side, thread, .. } = keep(config, &handle)?;
         let mut catalog =
             Catalog::new(config.max_streams as usize, config.max_streams_per_peer).with_tables(tables.clone());
         for context in &*inboxes {
             let context = context.clone();
             catalog.watch(Box::new(move |snapshot, changed| context.post_snapshot(snapshot, changed).is_ok()));
+        }
+        assert_eq!(catalog.restore(&registry, side), Vec::<String>::new(), "what is on disk is whole");
+        let mut checkpoints = Checkpoints::open(&config.morph).map_err(system(STORED_STATE))?;
+        if let Some(last) = checkpoints.cuts_mut().and_then(|cuts| cuts.last()) {
+            catalog.restore_positions(last.positions.clone());
         }
         let pools: Vec<Pool> = devices
             .iter()
@@ -224,23 +260,55 @@ impl SimulatedDaemon {
         let contexts = contexts.collect::<Result<_, _>>()?;
         catalog.publish_snapshot();
         let of_platform = (overlay, seats, threads);
-        let (managers, handle) = managers(config, of_platform, (views, tables), &common)?;
+        let (managers, handle) = managers(config, of_platform, (views, tables, checkpoints), &common)?;
         let (catalog, contexts) = (RefCell::new(catalog), RefCell::new(contexts));
-        let others = Rc::new(Others { contexts, catalog, requests, planner: work });
-        let mut daemon = SimulatedDaemon { others, managers, next_tick: crossdock_device::now(), handle };
+        let writers = RefCell::new(take_enlisted());
+        let others = Rc::new(Others { contexts, catalog, requests, planner: work, writers, _state: thread });
+        let (next_tick, asked) = (crossdock_device::now(), Arc::clone(&common.requests));
+        let mut daemon = SimulatedDaemon { others, managers, next_tick, handle, asked, outside };
         daemon.waits_for_others();
         daemon.managers.begin();
+        daemon.ask(ControlRequest::Restored);
         Ok(daemon)
     }
 
-    /// Wherever the managers wait, the other parts go on.
+    /// Wherever the managers wait, the other parts go on, and so does the rest of the world.
     fn waits_for_others(&self) {
-        let others = Rc::clone(&self.others);
+        let (others, outside) = (Rc::clone(&self.others), Rc::clone(&self.outside));
         simulated::on_wait(move || {
+            outside();
             for _ in 0..QUIET_ROUNDS {
                 others.go_on();
             }
         });
+    }
+
+    /// Asks the managers for something, and has all parts go on until it is answered.
+    fn ask<T>(&mut self, request: impl FnOnce(oneshot::Sender<T>) -> ControlRequest) -> T {
+        let (to, answer) = oneshot::channel();
+        self.asked.ask(request(to)).expect("the managers are there");
+        loop {
+            self.go_on(1);
+            match answer.try_recv() {
+                Ok(answer) => return answer,
+                Err(oneshot::TryRecvError::Empty) => crossdock_device::nap(STEP),
+                Err(oneshot::TryRecvError::Disconnected) => panic!("the managers answer"),
+            }
+        }
+    }
+
+    /// Deploys these handlers and no others.
+    pub(crate) fn deploy(&mut self, handlers: Vec<HandlerSpec>) {
+        let change = ChangeRequest::All(handlers);
+        let outcome = self.ask(|to| ControlRequest::Change { change, discard_state: false, to });
+        outcome.unwrap_or_else(|plan| panic!("it is refused: {plan:?}"));
+    }
+
+    /// A daemon has crashed: nothing of it is left, and nothing more is written.
+    pub(crate) fn forget() {
+        crash_at(None);
+        simulated::on_wait(|| ());
+        drop(take_enlisted());
     }
 
     /// Has all parts go on, until nothing is left to do, or for a number of rounds. In how many ns one of them is due; 0 if more is left.
