@@ -1,42 +1,30 @@
 //! The hash of a key's bytes, which are few, and whether two keys are the same.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use foldhash::SharedSeed;
+use foldhash::quality::SeedableRandomState;
 
 /// Up to this length, two words say all about a key besides its length.
 const SHORT: usize = 16;
 
-/// Secret numbers by which keys are hashed, so that no keys with equal hashes can be chosen.
+/// A secret number by which keys are hashed, so that no keys with equal hashes can be chosen.
 #[derive(Debug)]
-pub(super) struct Secret([u64; 4]);
+pub(super) struct Secret(SeedableRandomState);
 
 impl Secret {
-    /// Others each time.
+    /// Another one each time: from the system, where `foldhash` takes it from addresses and the time.
     pub(super) fn new() -> Secret {
-        let random = RandomState::new();
-        Secret(std::array::from_fn(|number| random.hash_one(number) | 1))
+        Secret(SeedableRandomState::with_seed(RandomState::new().hash_one(0), SharedSeed::global_random()))
     }
 
-    /// The hash of these bytes: words are folded in by the two halves of a product, as by foldhash (Orson Peters, 2024).
+    /// The hash of these bytes.
     #[inline]
     pub(super) fn hash(&self, key: &[u8]) -> u32 {
-        let Secret([first, second, third, fourth]) = *self;
-        let (mut state, mut rest) = (first ^ key.len() as u64, key);
-        while rest.len() > SHORT
-            && let Some((words, behind)) = rest.split_first_chunk()
-        {
-            let words = u128::from_le_bytes(*words);
-            state = folded(words as u64 ^ state, (words >> 64) as u64 ^ second);
-            rest = behind;
-        }
-        let (low, high) = ends(rest);
-        folded(folded(low ^ state, high ^ second) ^ third, fourth) as u32
+        let mut hasher = self.0.build_hasher();
+        hasher.write(key);
+        hasher.finish() as u32
     }
-}
-
-#[inline]
-fn folded(one: u64, other: u64) -> u64 {
-    let product = u128::from(one) * u128::from(other);
-    product as u64 ^ (product >> 64) as u64
 }
 
 /// The first and the last bytes, which overlap: of short keys of one length other ones where the keys differ.

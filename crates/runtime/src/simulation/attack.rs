@@ -218,7 +218,15 @@ fn garbage(rng: &mut Rng, session: u32) -> Vec<u8> {
 fn delays(seed: u64, is_attacked: bool) -> (Vec<u64>, u64) {
     let mut rng = Rng::with_seed(seed);
     let link = Link { jitter_ns: 200_000, ..Link::new(2 * MS) };
-    let plan = WorldPlan { contexts: rng.usize(1..=2), is_secure: true, link, rounds: 8, is_durable: false, strays: 0 };
+    let plan = WorldPlan {
+        contexts: rng.usize(1..=2),
+        is_secure: true,
+        link,
+        rounds: 8,
+        is_durable: false,
+        is_routed: false,
+        strays: 0,
+    };
     let mut world = World::new(seed, plan);
     let mut clients = vec![world.publish(0, (5, 5 * MS)), world.publish(1, (5, 5 * MS))];
     for (stream, query) in [(0, Query::All), (1, Query::AtLeast(300)), (0, Query::EvenBelow(800))] {
@@ -227,7 +235,7 @@ fn delays(seed: u64, is_attacked: bool) -> (Vec<u64>, u64) {
     let is_there = |world: &World| world.subscribers().all(|of| of.judge.delivered > 100);
     assert!(world.run(20 * SECOND, is_there), "{}", world.report());
     let before: Vec<usize> = world.subscribers().map(|of| of.judge.delays_ns.len()).collect();
-    let (until_ns, handshakes) = (world.network.now_ns() + ATTACK_NS, world.handshakes);
+    let (until_ns, handshakes) = (world.network.now_ns() + ATTACK_NS, world.handshakes());
     let mut attacker = Attacker::new(&mut world, rng.fork());
     while world.network.now_ns() < until_ns {
         if is_attacked {
@@ -241,7 +249,7 @@ fn delays(seed: u64, is_attacked: bool) -> (Vec<u64>, u64) {
     let mut delays: Vec<u64> =
         world.subscribers().zip(before).flat_map(|(of, before)| of.judge.delays_ns[before..].to_vec()).collect();
     delays.sort_unstable();
-    (delays, world.handshakes - handshakes)
+    (delays, world.handshakes() - handshakes)
 }
 
 /// The memory that an attacker could fill is bounded.

@@ -2,7 +2,9 @@
 
 use super::model::{Judge, Model, Published, Query, format, record, stream_name};
 use crossdock_format::{RecordBuilder, Value};
-use crossdock_nectarine::{Announcement, Event, PrivateKey, PublicKey, Publisher, SimulatedDevice, Subscriber};
+use crossdock_nectarine::{
+    Announcement, Event, NodeRoute, PrivateKey, PublicKey, Publisher, SimulatedDevice, Subscriber,
+};
 use crossdock_sim::Rng;
 use std::time::Duration;
 
@@ -16,14 +18,20 @@ pub(super) struct ClientAccess {
     pub(super) device: SimulatedDevice,
     /// The client's key and the daemon's, of a secure session.
     pub(super) keys: Option<(PrivateKey, PublicKey)>,
+    /// The route to the daemon, of a client that reaches it by another one.
+    pub(super) route: Option<NodeRoute>,
 }
 
 /// Sets what both builders have in common.
 macro_rules! over {
     ($builder:expr, $access:expr) => {{
         let builder = $builder.simulated(&$access.device).wait_for_daemon(true);
-        match $access.keys.clone() {
+        let builder = match $access.keys.clone() {
             Some((own, daemon)) => builder.keys(own, daemon),
+            None => builder,
+        };
+        match $access.route.clone() {
+            Some(route) => builder.route(route),
             None => builder,
         }
     }};

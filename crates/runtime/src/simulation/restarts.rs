@@ -12,11 +12,13 @@ const TURNS: u32 = 300;
 
 /// Has the daemon crash now or soon; until when it is started again, at least, in ns.
 pub(super) fn crash(world: &mut World, rng: &mut Rng) -> u64 {
-    let moment = rng.bool().then(|| (Moment::Turn, rng.u32(..TURNS)));
     // With sessions that clients have not missed yet, and with others.
     let longest = if rng.bool() { 100 * MS } else { 5 * SECOND };
     let down_ns = rng.u64(MS..longest);
-    world.crash(moment, down_ns);
+    match rng.bool() {
+        true => world.crash_later((Moment::Turn, rng.u32(..TURNS)), down_ns),
+        false => world.crash(0, down_ns),
+    }
     world.network.now_ns() + down_ns + rng.u64(..SECOND)
 }
 

@@ -26,6 +26,7 @@ use crate::managers::view::Views;
 use crate::managers::watch::Watch;
 use crate::managers::{IoHandle, Managers, Parts as ManagerParts};
 use crate::net::NetParts;
+use crate::net::routes::Routes;
 use crate::net::secure::SecureDevice;
 use crate::planner::PlannerWork;
 use crate::platform::context::Threads;
@@ -123,7 +124,8 @@ fn turning(
     common: &Common,
 ) -> Result<Turning, StartError> {
     let ContextEnds { name, hand_over, commands, graph: (graph, workspace), pool, poller, device } = ends;
-    let device = SecureDevice::new(device, &common.security, place);
+    let routes = if place.is_home() { Routes::new(config, &common.access) } else { None };
+    let device = SecureDevice::new(device, &common.security, place).with_routes(routes);
     let page = DoorbellPage::new().map_err(system("shared memory"))?;
     let parts = Parts {
         name,
