@@ -363,9 +363,6 @@ impl Graph {
             }
             port.set_ended(of_own, has_ended);
         }
-        if port.publishers == Some(0) {
-            port.losses_before = port.losses;
-        }
         let has_ended = port.publishers == Some(0);
         self.put_port_back(stream, port);
         if has_ended {

@@ -65,8 +65,11 @@ pub(crate) struct Port {
     pub(super) publishers: Option<u32>,
     /// Publishers that have gone without having finished since the port is there, as far as that has come here.
     pub(super) losses: u32,
-    /// Those of them before the stream had no publisher last.
+    /// Those of them before the stream had no publisher last and got one. Until then all readers hear of the same losses with its end,
+    /// those too that hear of it again since others have come or gone.
     pub(super) losses_before: u32,
+    /// Whether it had no publisher when that was last known.
+    had_none: bool,
     /// Whether nothing has changed since that could make it another number.
     pub(super) is_settled: bool,
     /// Publishers that have stopped and are not yet reported to sessions.
@@ -125,6 +128,11 @@ impl Port {
         self.is_settled = publishers > 0 || is_known;
         self.has_begun |= publishers > 0;
         self.publishers = self.is_settled.then_some(publishers);
+        match self.publishers {
+            Some(0) => self.had_none = true,
+            Some(_) if std::mem::take(&mut self.had_none) => self.losses_before = self.losses,
+            Some(_) | None => {}
+        }
     }
 
     /// Exchanges its readers and feeds for those of its change, which is taken out then: a panic before leaves it here.

@@ -18,7 +18,7 @@ use crossdock_transport::route::{
 };
 use crossdock_transport::secure::{Initiator, OVERHEAD_BYTES, PublicKey, Responder};
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, IoSlice};
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
@@ -73,7 +73,8 @@ pub(crate) struct Routes {
     returns: HashMap<SocketAddr, ReturnRoute>,
     /// That of the frame in work.
     current: Option<(SocketAddr, ReturnRoute)>,
-    hasher: RandomState,
+    /// What makes the addresses that stand for routes hard to foresee.
+    secret: [u8; 16],
     sender: SealedSender,
     /// Envelopes between the ends of a route, before they are put into those of the hop.
     inner: Box<[u8]>,
@@ -116,6 +117,8 @@ impl Routes {
             Some(Neighbour { id, name, addr: node.address, key, initiator, held: None })
         };
         let names = config.nodes.iter().map(|node| &node.name).chain([&config.node]);
+        // The system had random bytes for the other secrets of this daemon.
+        let secret = random().ok()?;
         Some(Routes {
             own: NodeId::of_name(&config.node),
             neighbours: config.neighbours.iter().filter_map(neighbour).take(MAX_NEIGHBOURS).collect(),
@@ -123,7 +126,7 @@ impl Routes {
             rights: HashMap::new(),
             returns: HashMap::new(),
             current: None,
-            hasher: RandomState::new(),
+            secret,
             sender: SealedSender::new(OVERHEAD_BYTES),
             inner: vec![0; crossdock_device::MAX_SUPER_BYTES].into(),
             quiet_until_ns: 0,
@@ -196,10 +199,16 @@ impl Routes {
 
     /// The address that stands for a route. Nobody can foresee it.
     fn address_of(&self, back: &ReturnRoute) -> SocketAddr {
-        let hash = self.hasher.hash_one((back.answer.origin, back.answer.route, back.neighbour));
+        let hash_of = |of: &dyn Fn(&mut DefaultHasher)| {
+            let mut hasher = DefaultHasher::new();
+            self.secret.hash(&mut hasher);
+            of(&mut hasher);
+            hasher.finish()
+        };
+        let hash = hash_of(&|hasher| (back.answer.origin, back.answer.route, back.neighbour).hash(hasher));
         let [a, b, c, d] = [48, 32, 16, 0].map(|shift| (hash >> shift) as u16);
         let [n0, n1, n2, n3] = ROUTE_NETWORK;
-        let port = self.hasher.hash_one(hash) as u16 | 1;
+        let port = hash_of(&|hasher| hash.hash(hasher)) as u16 | 1;
         SocketAddrV6::new(Ipv6Addr::new(n0, n1, n2, n3, a, b, c, d), port, 0, 0).into()
     }
 

@@ -8,6 +8,9 @@
 //! The invariants ([`model`], [`world`]): a record that was acknowledged is delivered exactly once and in order to each subscription that stands,
 //! by the query's meaning; nothing is delivered that was not sent; no bound is passed; after each fault all that was handed over is
 //! acknowledged and delivered within a time; once all clients have gone the daemon holds nothing.
+//!
+//! Scenarios of their own: a daemon that crashes ([`restarts`]), a durable one that crashes ([`durable`]), two daemons ([`routes`]), and an
+//! attacker ([`attack`]).
 
 mod attack;
 mod clients;

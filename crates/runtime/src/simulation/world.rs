@@ -13,7 +13,7 @@ use crossdock_device::simulated::{self, Simulated};
 use crossdock_nectarine::{NodeRoute, PrivateKey, SimulatedDevice};
 use crossdock_sim::{Link, Network, Rng};
 use crossdock_transport::secure::Authorized;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{Deref, DerefMut};
@@ -159,6 +159,7 @@ pub(super) struct World {
     /// How long a daemon is down after a crash, in ns.
     down_ns: u64,
     pub(super) crashes: u64,
+    is_reported: Cell<bool>,
     /// What the daemon has on disk.
     _state: Option<TempDir>,
     /// The last, so that time is simulated until all else is gone.
@@ -176,6 +177,14 @@ impl Deref for World {
 impl DerefMut for World {
     fn deref_mut(&mut self) -> &mut Outside {
         self.outside.as_deref_mut().expect("no daemon has a turn")
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() && self.outside.is_some() && !self.is_reported.get() {
+            eprintln!("{}", self.report());
+        }
     }
 }
 
@@ -226,6 +235,7 @@ impl World {
             daemons,
             down_ns: 0,
             crashes: 0,
+            is_reported: Cell::default(),
             _state: state,
             _simulated: simulated,
         };
@@ -391,6 +401,7 @@ impl World {
 
     /// The state of everything, for a failing test's message.
     pub(super) fn report(&self) -> String {
+        self.is_reported.set(true);
         let (ms, turns, crashes) = (self.network.now_ns() / MS, self.network.steps(), self.crashes);
         let mut text = format!("at {ms} ms after {turns} turns and {crashes} crashes\n");
         for (id, of) in self.model.publishers.iter().enumerate() {

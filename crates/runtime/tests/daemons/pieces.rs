@@ -15,7 +15,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A daemon with one I/O context: pieces that another one hands over are in its buffers, and are joined.
 fn start() -> (ContextHandle, String) {
-    let config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
+    start_with(|_| {})
+}
+
+fn start_with(change: impl FnOnce(&mut ContextConfig)) -> (ContextHandle, String) {
+    let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
+    change(&mut config);
     let handle = ContextHandle::start(config).unwrap();
     let addr = handle.local_addr().to_string();
     (handle, addr)
@@ -138,12 +143,14 @@ fn long_and_short_records_keep_their_order_whatever_reads_them() {
 #[test]
 fn a_slow_subscriber_holds_its_publisher_back_and_nobody_else() {
     const COUNT: u64 = 64;
-    let (context, addr) = start();
+    // The memory that is reserved for as many of these as wait leaves some for the other stream's.
+    const BYTES: usize = 900_000;
+    let (context, addr) = start_with(|config| config.queue_bytes = 1 << 20);
     let (mut slow, mut fast) = (publisher(&addr, "S"), publisher(&addr, "F"));
     let (stopped, passing) =
         (reader(&addr, Transport::Udp, "SELECT * FROM S"), reader(&addr, Transport::Udp, "SELECT * FROM F"));
     let publishing = std::thread::spawn(move || {
-        (0..COUNT).for_each(|number| slow.publish(&record(number, MIB)).unwrap());
+        (0..COUNT).for_each(|number| slow.publish(&record(number, BYTES)).unwrap());
         slow.finish().unwrap();
     });
     await_that("the publisher is held back", || {
@@ -157,7 +164,7 @@ fn a_slow_subscriber_holds_its_publisher_back_and_nobody_else() {
     let streams = context.streams().unwrap();
     let of_slow = streams.iter().find(|stream| stream.name == "S").unwrap();
     assert!(of_slow.blocked > 0 && of_slow.records_in < COUNT, "{of_slow:?}");
-    assert!(collect(stopped).into_iter().eq((0..COUNT).map(|number| record(number, MIB))));
+    assert!(collect(stopped).into_iter().eq((0..COUNT).map(|number| record(number, BYTES))));
     publishing.join().unwrap();
     context.stop().unwrap();
 }

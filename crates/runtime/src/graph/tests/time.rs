@@ -31,6 +31,8 @@ struct Seen {
     times: Vec<u64>,
     /// Whether it panics when it is due.
     panics: bool,
+    /// How often it heard of a stream's end.
+    ends: u64,
 }
 
 /// The time from the first record until the output is due, in ns.
@@ -112,6 +114,10 @@ impl Handler for Shared {
         state.due_ns = None;
         state.records.iter().for_each(|record| out.push(&record.to_le_bytes()));
         std::mem::take(&mut state.records).len()
+    }
+
+    fn end_stream(&mut self) {
+        self.seen.lock().unwrap().ends += 1;
     }
 
     fn due_ns(&self) -> Option<u64> {
@@ -333,6 +339,52 @@ fn the_stream_of_a_node_that_fails_while_it_is_due_ends() {
             world.settle();
         }
         assert_eq!(world.sessions.ends, [(9, 0)], "restarts: {restarts}, panics: {panics}");
+    }
+}
+
+/// A change during which, after some turns, the only publisher of stream 0 is lost.
+struct Losing<'a> {
+    world: &'a mut World,
+    turns_left: usize,
+}
+
+impl Losing<'_> {
+    fn step(&mut self) {
+        if self.turns_left == 0 {
+            self.world.graphs[0].0.arrive_end(0, 0, false);
+        }
+        self.turns_left = self.turns_left.wrapping_sub(1);
+        let _ = self.world.turn(self.turns_left % 2);
+    }
+}
+
+impl Waiting for Losing<'_> {
+    fn begin(&mut self) {}
+
+    fn wait(&mut self) -> bool {
+        self.step();
+        true
+    }
+}
+
+#[test]
+fn a_publisher_that_is_lost_before_or_during_a_change_may_come_back_and_its_stream_has_not_ended() {
+    for turns in 0..40 {
+        let (mut world, mut overlay, _, seen) = shared(2);
+        come(&mut world, 0, FORMAT, 1);
+        let further = added(NodeId(1), next(&seen), (&[0, 1], 8), SchedulingPolicy::default());
+        let mut losing = Losing { world: &mut world, turns_left: turns };
+        overlay.change(add(further, 1).into(), &mut losing).unwrap();
+        while losing.turns_left < usize::MAX / 2 {
+            losing.step();
+        }
+        world.settle();
+        assert_eq!(seen.lock().unwrap().ends, 0, "lost after {turns} turns");
+        // It comes back, and finishes.
+        world.graphs[0].0.note_publishers(0, 1);
+        world.graphs[0].0.arrive_end(0, 0, true);
+        world.settle();
+        assert_eq!(seen.lock().unwrap().ends, 2, "lost after {turns} turns, and finished");
     }
 }
 

@@ -74,6 +74,13 @@ pub(crate) struct Row {
     pub(crate) bytes: u64,
 }
 
+impl Row {
+    /// Whether its record may be longer than a packet.
+    pub(crate) fn is_long(&self) -> bool {
+        self.bytes > 2 * NAME_BYTES as u64
+    }
+}
+
 /// Makes the next row of a stream.
 pub(crate) fn row(builder: &mut RecordBuilder, n: u64, rng: &mut Rng) -> Row {
     let (d, is_small, is_number) = (rng.i32(0..5), rng.u8(0..8) > 0, rng.bool());
