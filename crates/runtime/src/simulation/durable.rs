@@ -176,7 +176,7 @@ fn durable_world(seed: u64, rng: &mut Rng) -> World {
     world.publishers_mut().for_each(|publisher| publisher.rests = true);
     let is_announced = |world: &World| super::is_caught_up(world);
     assert!(world.run(2 * PATIENCE_NS, is_announced), "not announced: {}", world.report());
-    world.publishers_mut().filter(|publisher| publisher.id == 2).for_each(|publisher| publisher.finish());
+    world.publishers_mut().filter(|publisher| publisher.id == 2).for_each(super::clients::PublisherApp::finish);
     let is_noted = |world: &World| world.publishers().any(|publisher| publisher.stage == super::Stage::Finished);
     assert!(world.run(3 * PATIENCE_NS, is_noted), "no checkpoint: {}", world.report());
     world.remove(other, true);
