@@ -6,7 +6,7 @@ use crate::counters::DropReason;
 use crate::io::Received;
 use crate::net::Net;
 use crate::net::frames::Data;
-use crate::net::joining::{Place, Refused};
+use crate::net::joining::{PiecePlace, Refused};
 use crate::net::payload::Arrived;
 use crate::net::peers::Publishing;
 use crate::net::secure::Unsealed;
@@ -76,7 +76,7 @@ impl Context {
                     self.net.open_session(&hello, from, bound);
                 }
                 PacketKind::Ack => {
-                    // What it releases makes room.
+                    // The packets that it releases make room.
                     let spares = &mut self.workspace.spares;
                     let released = self.net.take_ack(&run.header, payload, from, |batch| spares.keep_shared(batch));
                     released.into_iter().for_each(|key| self.check_peer_queue(key));
@@ -182,7 +182,7 @@ impl Context {
         if data.header.piece != Piece::Whole || self.net.has_begun_record(key) {
             for span in spans {
                 let payload = &data.buffer[span.range()];
-                let place = Place { buffer: &data.buffer, start: span.start as usize };
+                let place = PiecePlace { buffer: &data.buffer, start: span.start as usize };
                 if !self.take_record_piece(key, &data.header, payload, Some(place)) {
                     // There was, when the packet was let in.
                     return self.refuse_piece(key, Refused::NoMemory);
@@ -239,7 +239,7 @@ impl Context {
         key: usize,
         header: &Header,
         payload: &[u8],
-        place: Option<Place<'_>>,
+        place: Option<PiecePlace<'_>>,
     ) -> bool {
         if header.piece == Piece::First && self.net.announced(key, header, 1).is_none() {
             return true;

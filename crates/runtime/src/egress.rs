@@ -101,7 +101,7 @@ impl Sessions<'_> {
 }
 
 impl Context {
-    /// What has to do with its sessions' queues, the streams and the graph.
+    /// The queues of its sessions, with the streams and the graph.
     #[inline]
     pub(crate) fn sessions(&mut self) -> (Sessions<'_>, &Streams, &mut Graph) {
         let Context { subscriptions, net, host, streams, graph, .. } = self;
@@ -111,7 +111,7 @@ impl Context {
     /// Lets the nodes of sessions run, as far as their sessions and the buffers have room for what comes of it.
     pub(crate) fn serve_sessions(&mut self) {
         loop {
-            // What the graph has found about records that are to be converted.
+            // The graph's findings about records that are to be converted.
             while let Some(event) = self.graph.next_event() {
                 match event {
                     Event::Unroutable { key, format } => self.note_missed(key, format),

@@ -132,7 +132,7 @@ impl Context {
         for number in ended.drain(..) {
             // Its peer may have ended before the client did.
             if let Some(client) = self.net.of_client(number).and_then(|key| self.net.client_of(key)) {
-                // What its session had put before its end, which may be noticed sooner than that.
+                // The packets that its session had put before its end, which may be noticed sooner than they are.
                 for message in self.host.interface_mut().last_packets(client) {
                     self.take_session(client, message);
                 }

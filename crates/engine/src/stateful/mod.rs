@@ -355,7 +355,7 @@ impl Handler for StatefulHandler {
         StatefulHandler::state_bytes(self)
     }
 
-    /// Known of the state of a stream without subscriptions, of which nothing leaves.
+    /// Known of the state of a stream without subscriptions: nothing leaves it.
     fn most_out_bytes(&self) -> Option<usize> {
         self.state.as_ref().filter(|state| state.is_silent()).map(|_| 0)
     }

@@ -1,4 +1,4 @@
-//! What this node would decide on a source route that no packet has taken.
+//! The decision of this node on a source route, before any packet has taken it.
 
 use super::{Access, Action, Caller};
 use crate::config::ContextConfig;

@@ -276,7 +276,7 @@ impl Graph {
     fn compacted(&self, port: &Port, batch: Batch, ws: &mut Workspace) -> Batch {
         let waits = |id: &NodeId| self.present_node(*id).is_some_and(|node| node.turn == Turn::Awaited);
         let held: usize = batch.buffers.iter().map(crossdock_mailbox::Buffer::capacity).sum();
-        // What a record in pieces holds has a bound of its own.
+        // The buffers of a record in pieces have a bound of their own.
         if batch.is_in_pieces()
             || held / 4 < batch.payload_bytes()
             || !port.sessions.iter().chain(&port.converts).any(waits)

@@ -69,23 +69,23 @@ struct ArrivingRecord {
 
 impl ArrivingRecord {
     /// Begins a record with its first piece. One that fits a packet is copied with others where it leaves, so it is joined at once.
-    fn begin(payload: &[u8], place: Option<Place<'_>>, memory: BufferMut) -> Result<ArrivingRecord, PieceError> {
+    fn begin(payload: &[u8], place: Option<PiecePlace<'_>>, memory: BufferMut) -> Result<ArrivingRecord, PieceError> {
         let (filling, part) = Filling::begin(payload, memory.len())?;
         let slices = (filling.bytes() > PIECE_BYTES).then(Batch::new);
         let mut record = ArrivingRecord { filling, memory, slices, held_bytes: 0 };
-        let place = place.map(|place| Place { start: place.start + (payload.len() - part.len()), ..place });
+        let place = place.map(|place| PiecePlace { start: place.start + (payload.len() - part.len()), ..place });
         record.put(0..part.len(), part, place);
         Ok(record)
     }
 
     /// Takes a piece behind the first.
-    fn go_on(&mut self, piece: Piece, payload: &[u8], place: Option<Place<'_>>) -> Result<(), PieceError> {
+    fn go_on(&mut self, piece: Piece, payload: &[u8], place: Option<PiecePlace<'_>>) -> Result<(), PieceError> {
         let range = self.filling.take(piece, payload.len())?;
         self.put(range, payload, place);
         Ok(())
     }
 
-    fn put(&mut self, range: Range<usize>, bytes: &[u8], place: Option<Place<'_>>) {
+    fn put(&mut self, range: Range<usize>, bytes: &[u8], place: Option<PiecePlace<'_>>) {
         if self.slices.is_some() && !place.is_some_and(|place| self.keep(&range, place)) {
             self.join();
         }
@@ -95,7 +95,7 @@ impl ArrivingRecord {
     }
 
     /// Keeps a piece where it is; false if it cannot stay there.
-    fn keep(&mut self, range: &Range<usize>, Place { buffer, start }: Place<'_>) -> bool {
+    fn keep(&mut self, range: &Range<usize>, PiecePlace { buffer, start }: PiecePlace<'_>) -> bool {
         let Some(slices) = &mut self.slices else { return false };
         let is_long = range.len() >= LEAST_PIECE_BYTES || range.end == self.filling.bytes();
         if !slices.buffers.last().is_some_and(|last| last.same(buffer)) {
@@ -135,7 +135,7 @@ impl ArrivingRecord {
 
 /// The place of a piece that lies in a buffer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct PiecePlace<'a> {
     /// The buffer.
     pub(crate) buffer: &'a Buffer,
     /// The piece's first byte there.
@@ -223,7 +223,7 @@ impl Net {
         key: usize,
         piece: Piece,
         payload: &[u8],
-        place: Option<Place<'_>>,
+        place: Option<PiecePlace<'_>>,
     ) -> Result<Option<Batch>, Refused> {
         let now_ns = self.now_ns();
         let mut memory = None;
@@ -325,7 +325,7 @@ mod tests {
             let leaves_some = rng.u8(..3) == 0;
             let mut arriving = None::<ArrivingRecord>;
             for (at, (payload, (frame, start))) in payloads.iter().zip(places).enumerate() {
-                let place = Place { buffer: &frames[frame], start };
+                let place = PiecePlace { buffer: &frames[frame], start };
                 let place = Some(place).filter(|_| !(leaves_some && rng.u8(..4) == 0));
                 let piece = if at + 1 == payloads.len() { Piece::Last } else { Piece::Middle };
                 match &mut arriving {

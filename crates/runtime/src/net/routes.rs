@@ -73,7 +73,7 @@ pub(crate) struct Routes {
     returns: HashMap<SocketAddr, ReturnRoute>,
     /// That of the frame in work.
     current: Option<(SocketAddr, ReturnRoute)>,
-    /// What makes the addresses that stand for routes hard to foresee.
+    /// Makes the addresses that stand for routes hard to foresee.
     secret: [u8; 16],
     sender: SealedSender,
     /// Envelopes between the ends of a route, before they are put into those of the hop.

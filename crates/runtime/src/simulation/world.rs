@@ -160,7 +160,7 @@ pub(super) struct World {
     down_ns: u64,
     pub(super) crashes: u64,
     is_reported: Cell<bool>,
-    /// What the daemon has on disk.
+    /// The directory of what the daemon keeps.
     _state: Option<TempDir>,
     /// The last, so that time is simulated until all else is gone.
     _simulated: Simulated,
@@ -294,7 +294,7 @@ impl World {
         crash_at(Some(moment));
     }
 
-    /// A daemon has crashed: its memory and its sockets are gone, and so is what was to be written. What it has sent is under way.
+    /// A daemon has crashed: its memory and its sockets are gone, and so is what was to be written. The packets that it has sent are under way.
     fn go_down(&mut self, at: usize) {
         SimulatedDaemon::forget();
         self.send_of_daemon(at);
@@ -545,7 +545,7 @@ impl Outside {
         (ip.to_bits() as usize + usize::from(strays)) % self.plan.contexts
     }
 
-    /// What has come for a daemon is in its sockets.
+    /// Puts into a daemon's sockets what has come for it.
     fn arrive_at_daemon(&mut self, at: usize) {
         while let Some(arrival) = self.network.receive(self.sites[at].address) {
             let context = self.context_of(arrival.from);
@@ -553,7 +553,7 @@ impl Outside {
         }
     }
 
-    /// What a daemon has sent is under way. Whether more is to come of what it was to send, or of what has arrived.
+    /// Puts what a daemon has sent under way. Whether more is to come of what it was to send, or of what has arrived.
     fn send_of_daemon(&mut self, at: usize) -> bool {
         let Site { wires, address, .. } = &self.sites[at];
         let (wires, address, mut is_behind) = (wires.clone(), *address, false);

@@ -187,6 +187,17 @@ pub(crate) struct SimulatedDaemon {
     outside: Rc<dyn Fn()>,
 }
 
+/// An empty catalog whose snapshots go to all contexts.
+fn watched_catalog(config: &ContextConfig, tables: &Tables, inboxes: &[Inbox]) -> Catalog {
+    let mut catalog =
+        Catalog::new(config.max_streams as usize, config.max_streams_per_peer).with_tables(tables.clone());
+    for context in inboxes {
+        let context = context.clone();
+        catalog.watch(Box::new(move |snapshot, changed| context.post_snapshot(snapshot, changed).is_ok()));
+    }
+    catalog
+}
+
 impl SimulatedDaemon {
     /// Makes a daemon with an I/O context for each of these devices, whose sockets hold `held_bytes` bytes each, and opens it once what was
     /// deployed is restored. `outside` lets the rest of the world go on up to the daemon's time, while a part of the daemon waits.
@@ -213,22 +224,14 @@ impl SimulatedDaemon {
         let (handle, requests) = CatalogHandle::new();
         drop(take_enlisted());
         let Keeping { registry, side, thread, .. } = keep(config, &handle)?;
-        let mut catalog =
-            Catalog::new(config.max_streams as usize, config.max_streams_per_peer).with_tables(tables.clone());
-        for context in &*inboxes {
-            let context = context.clone();
-            catalog.watch(Box::new(move |snapshot, changed| context.post_snapshot(snapshot, changed).is_ok()));
-        }
+        let mut catalog = watched_catalog(config, &tables, &inboxes);
         assert_eq!(catalog.restore(&registry, side), Vec::<String>::new(), "what is on disk is whole");
         let mut checkpoints = Checkpoints::open(&config.morph).map_err(system(STORED_STATE))?;
         if let Some(last) = checkpoints.cuts_mut().and_then(|cuts| cuts.last()) {
             catalog.restore_positions(last.positions.clone());
         }
-        let pools: Vec<Pool> = devices
-            .iter()
-            .map(|_| Pool::new(pool_config(config)))
-            .collect::<Result<_, _>>()
-            .map_err(system("buffers"))?;
+        let pools = devices.iter().map(|_| Pool::new(pool_config(config))).collect::<Result<Vec<Pool>, _>>();
+        let pools = pools.map_err(system("buffers"))?;
         let clock = Clock::start();
         let large = pools.iter().map(|pool| pool.buffers_for(MAX_SUPER_BYTES)).min().unwrap_or_default();
         let platform =
@@ -239,8 +242,7 @@ impl SimulatedDaemon {
         }
         let (planner, work) = PlannerWork::new();
         let managed = Arc::new(RequestQueue::default());
-        let address = devices.first().map(|device| device.local_addr());
-        let security = secure(config, address.unwrap_or(config.listen))?;
+        let security = secure(config, devices.first().map_or(config.listen, |device| device.local_addr()))?;
         let common = Common { clock, inboxes, requests: managed, planner, catalog: handle, security, access };
         let ends = HandOver::between(&doorbells).into_iter().zip(commands).zip(graphs).zip(pools).zip(pollers);
         let ends = ends.zip(devices).zip(&all).map(
@@ -267,11 +269,16 @@ impl SimulatedDaemon {
         let writers = RefCell::new(take_enlisted());
         let others = Rc::new(Others { contexts, catalog, requests, planner: work, writers, _state: thread });
         let (next_tick, asked) = (crossdock_device::now(), Arc::clone(&common.requests));
-        let mut daemon = SimulatedDaemon { others, managers, next_tick, handle, asked, outside };
-        daemon.waits_for_others();
-        daemon.managers.begin();
-        daemon.ask(ControlRequest::Restored);
-        Ok(daemon)
+        let daemon = SimulatedDaemon { others, managers, next_tick, handle, asked, outside };
+        Ok(daemon.begun())
+    }
+
+    /// The same, once its managers have begun with what was deployed.
+    fn begun(mut self) -> SimulatedDaemon {
+        self.waits_for_others();
+        self.managers.begin();
+        self.ask(ControlRequest::Restored);
+        self
     }
 
     /// Wherever the managers wait, the other parts go on, and so does the rest of the world.
