@@ -26,8 +26,9 @@ pub enum Idle {
 
 /// Chooses how to wait. Times are nanoseconds since any fixed moment.
 ///
-/// Spinning begins when a sleep turned out shorter than a spin may be, and ends when a spin was in vain: then a sleep
-/// follows, and that it was long ends it. So messages at long intervals never cause a spin.
+/// Spinning begins when an arrival ends a sleep sooner after the one before than a spin may last, and ends when a spin was in
+/// vain: then a sleep follows, and the arrival that ends it comes too late, however short that sleep is. So messages at longer
+/// intervals never cause a spin.
 ///
 /// On a core that other threads want too it sleeps instead: a thread that a message wakes goes on at once, but one that has
 /// yielded waits until the others have had their time.
@@ -107,7 +108,9 @@ impl Idler {
 
     /// Notes a sleep: when it began and ended, and whether an arrival ended it.
     pub fn slept(&mut self, from_ns: u64, to_ns: u64, by_arrival: bool) {
-        self.spins = by_arrival && to_ns.saturating_sub(from_ns) < self.spin_ns;
+        // A spin may have gone before it, which counts too.
+        let since_ns = from_ns.min(self.arrived_ns);
+        self.spins = by_arrival && to_ns.saturating_sub(since_ns) < self.spin_ns;
     }
 }
 
@@ -133,9 +136,20 @@ mod tests {
         idler.slept(440_000, 900_000, true);
         idler.arrived(900_000, 300);
         assert_eq!(idler.choose(900_000), Idle::Sleep);
+        // A sleep that is short since a spin in vain has gone before it is none of messages that are close.
+        idler.slept(900_000, 920_000, true);
+        idler.arrived(920_000, 300);
+        assert_eq!(idler.choose(949_999), Idle::Spin);
+        assert_eq!(idler.choose(950_000), Idle::Sleep);
+        idler.slept(950_000, 955_000, true);
+        idler.arrived(955_000, 300);
+        assert_eq!(idler.choose(955_000), Idle::Sleep);
+        idler.slept(955_000, 990_000, true);
+        idler.arrived(990_000, 300);
+        assert_eq!(idler.choose(990_000), Idle::Sleep);
         // A sleep that a deadline ended says nothing about messages.
-        idler.slept(900_000, 901_000, false);
-        assert_eq!(idler.choose(901_000), Idle::Sleep);
+        idler.slept(990_000, 991_000, false);
+        assert_eq!(idler.choose(991_000), Idle::Sleep);
     }
 
     #[test]
@@ -143,6 +157,7 @@ mod tests {
         let mut idler = Idler::new(30_000);
         // As a loop that is woken by a message every 10 us.
         let choose = |idler: &mut Idler, now_ns: u64| {
+            idler.arrived(now_ns - 10_000, 300);
             idler.slept(now_ns - 10_000, now_ns, true);
             idler.arrived(now_ns, 300);
             idler.choose(now_ns)

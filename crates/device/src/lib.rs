@@ -30,8 +30,8 @@ pub use memory::{MemoryDevice, MemoryOptions};
 pub use poller::{Doorbell, Interest, Poller, WatchedCopy};
 pub use sealed::{Part, SealedSender};
 pub use thread::{
-    BackgroundThread, CpuTime, ThreadNumber, exclude_cpus, nap, pin_to_cpu, raise_priority, set_nice, take_short_turns,
-    thread_time_ns,
+    BackgroundThread, CpuTime, ThreadNumber, exclude_cpus, keep_freed_memory, nap, pin_to_cpu, raise_priority,
+    set_nice, take_medium_turns, take_short_turns, thread_time_ns,
 };
 pub use udp::{UdpDevice, UdpInfo, UdpOptions};
 

@@ -49,7 +49,18 @@ impl Paths {
 
     /// The limit towards `to`, asked of the kernel anew.
     pub(crate) fn ask(&mut self, to: SocketAddr) -> PathLimit {
-        let limit = limit_of(to.ip(), route_mtu(to).unwrap_or(LEAST_MTU));
+        self.note(to, route_mtu(to).unwrap_or(LEAST_MTU))
+    }
+
+    /// The same for a socket that is connected there: it knows its route, and costs no other socket.
+    pub(crate) fn learn(&mut self, to: SocketAddr, connected: &UdpSocket) {
+        if let Ok(mtu) = mtu_of(to, connected) {
+            self.note(to, mtu);
+        }
+    }
+
+    fn note(&mut self, to: SocketAddr, mtu: usize) -> PathLimit {
+        let limit = limit_of(to.ip(), mtu);
         if self.known.len() >= MAX_PATHS {
             self.known.clear(); // rare, and what is still used is asked for again
         }
@@ -72,7 +83,12 @@ fn route_mtu(to: SocketAddr) -> io::Result<usize> {
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0))?;
     socket.connect(to)?;
-    let mtu = if to.is_ipv4() { sockopt::ip_mtu(&socket)? } else { sockopt::ipv6_mtu(&socket)? };
+    mtu_of(to, &socket)
+}
+
+/// The MTU of the route of a socket that is connected to `to`.
+fn mtu_of(to: SocketAddr, socket: &UdpSocket) -> io::Result<usize> {
+    let mtu = if to.is_ipv4() { sockopt::ip_mtu(socket)? } else { sockopt::ipv6_mtu(socket)? };
     Ok(mtu as usize)
 }
 
@@ -90,6 +106,20 @@ mod tests {
         assert!(!limit_of(v4, 9000).is_local);
         assert!(limit_of(v4, 65_535).is_local, "an address of this machine");
         assert!(limit_of(Ipv6Addr::LOCALHOST.into(), 1500).is_local);
+    }
+
+    #[test]
+    fn a_connected_socket_knows_its_path() {
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (addr, mut paths) = (peer.local_addr().unwrap(), Paths::default());
+        paths.learn(addr, &socket);
+        assert!(paths.known.is_empty(), "it is connected to none");
+        socket.connect(addr).unwrap();
+        paths.learn(addr, &socket);
+        let learnt = paths.known.get(&addr.ip()).copied();
+        assert_eq!(learnt, Some(Paths::default().ask(addr)));
+        assert_eq!(paths.limit(addr), learnt.unwrap());
     }
 
     #[test]

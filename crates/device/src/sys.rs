@@ -430,6 +430,20 @@ pub(crate) fn epoll_wait(epoll: BorrowedFd<'_>, events: &mut [libc::epoll_event]
     }
 }
 
+/// Bytes that each arena of the allocator keeps free, takes at a time, and has at most in one piece: larger ones are the kernel's.
+#[cfg(target_env = "gnu")]
+const ALLOCATOR: [(c_int, c_int); 3] =
+    [(libc::M_TRIM_THRESHOLD, 8 << 20), (libc::M_TOP_PAD, 512 << 10), (libc::M_MMAP_THRESHOLD, 4 << 20)];
+
+/// Sets the allocator so; glibc's begins with 128 KiB, and changes it as it likes.
+pub(crate) fn keep_freed_memory() {
+    #[cfg(target_env = "gnu")]
+    for (parameter, bytes) in ALLOCATOR {
+        // SAFETY: passes two integers; the call takes the allocator's lock, and one that it refuses changes nothing.
+        let _taken = unsafe { libc::mallopt(parameter, bytes) };
+    }
+}
+
 /// Gives a thread of this process (0: this one) a share of the processor. As an ordinary one: a priority from -20 to 19, and how long
 /// it goes on, in ns, while another waits that should go first; kernels before 6.12 take that and do not use it. Else it gets
 /// what no ordinary one wants.

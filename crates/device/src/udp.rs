@@ -16,6 +16,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Packets or super-packets in a row with bits of ECN other than the socket's, after which the socket gets theirs.
+const ALIKE: u32 = 32;
+
 /// The errors as which a socket reports ICMP messages about packets that it has sent, besides ECONNREFUSED.
 const REPORTS: [i32; 9] = [
     libc::EMSGSIZE,
@@ -86,6 +89,9 @@ pub struct UdpDevice {
     paths: RefCell<Paths>,
     /// The two bits of ECN of what is sent.
     ecn: u8,
+    /// Those of the socket itself, and how many packets or super-packets in a row were to have others.
+    own_ecn: u8,
+    unlike: u32,
     counters: DeviceCounters,
     /// The kernel's count of packets dropped on this socket, as far as it is known: of all devices over duplicates of it.
     dropped_kernel: Arc<AtomicU64>,
@@ -136,6 +142,7 @@ impl UdpDevice {
     pub fn try_clone(&self) -> io::Result<UdpDevice> {
         let mut device = UdpDevice::set_up(self.socket.try_clone()?, self.peer, self.options.clone())?;
         device.dropped_kernel = Arc::clone(&self.dropped_kernel);
+        device.own_ecn = self.own_ecn;
         Ok(device)
     }
 
@@ -201,10 +208,26 @@ impl UdpDevice {
             }
         }
         let posted = Vec::with_capacity(options.posted_buffers);
-        let (paths, counters) = (RefCell::default(), DeviceCounters::default());
+        let mut paths = Paths::default();
+        peer.into_iter().for_each(|peer| paths.learn(peer, &socket));
+        let (paths, counters) = (RefCell::new(paths), DeviceCounters::default());
         let dropped_kernel = Arc::default();
-        let (ecn, reports) = (0, false);
-        Ok(UdpDevice { socket, local, peer, options, info, posted, paths, ecn, counters, dropped_kernel, reports })
+        let (ecn, own_ecn, unlike, reports) = (0, 0, 0, false);
+        Ok(UdpDevice {
+            socket,
+            local,
+            peer,
+            options,
+            info,
+            posted,
+            paths,
+            ecn,
+            own_ecn,
+            unlike,
+            counters,
+            dropped_kernel,
+            reports,
+        })
     }
 
     /// The granted features, and whether offload is still in use.
@@ -292,7 +315,26 @@ impl UdpDevice {
     /// The control messages of what goes to `to`. An IPv6 socket speaks IPv4 with mapped addresses.
     fn sending(&self, to: SocketAddr, segment: Option<u16>) -> Options {
         let is_v6 = matches!(to.ip().to_canonical(), IpAddr::V6(_));
-        Options { segment, ecn: (self.ecn != 0).then_some((self.ecn, is_v6)) }
+        Options { segment, ecn: (self.ecn != self.own_ecn).then_some((self.ecn, is_v6)) }
+    }
+
+    /// Has a socket with one peer mark by itself what it sends, once many in a row were marked alike: for a packet with a control
+    /// message about that the kernel looks the route up, in place of the one that the socket has (`udp_sendmsg`).
+    fn settle_ecn(&mut self, to: SocketAddr) {
+        self.unlike = if self.ecn == self.own_ecn { 0 } else { self.unlike.saturating_add(1) };
+        // A device over a duplicate of the socket would not know.
+        if self.unlike < ALIKE || self.peer.is_none() || Arc::strong_count(&self.dropped_kernel) > 1 {
+            return;
+        }
+        self.unlike = 0;
+        let (level, option) = match to.ip().to_canonical() {
+            IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
+            IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+        };
+        // Where the kernel refuses, each packet goes on to say it.
+        if sys::set_option(self.socket.as_fd(), level, option, self.ecn.into()).is_ok() {
+            self.own_ecn = self.ecn;
+        }
     }
 
     /// Sends `packets` packets the best way there is. Returns how many went.
@@ -455,6 +497,7 @@ impl Device for UdpDevice {
     fn send(&mut self, to: SocketAddr, slices: &[IoSlice<'_>], stride: usize) -> io::Result<Sent> {
         let (bytes, packets) = check_super(slices, stride)?;
         let name = self.name_of(to)?;
+        self.settle_ecn(to);
         match self.send_once(to, name.as_ref(), slices, stride, packets) {
             Ok(sent) => {
                 self.counters.supers_sent += 1;
@@ -559,6 +602,40 @@ mod tests {
         let socket = bind_beside(port, bind).unwrap();
         assert_ne!(socket.local_addr().unwrap().port(), port);
         assert!(UdpSocket::bind(("127.0.0.1", port)).is_ok(), "the port is free for the one that is to listen");
+    }
+
+    #[test]
+    fn a_socket_with_one_peer_marks_by_itself_what_is_marked_alike() {
+        let mut pool = Pool::new(crossdock_mailbox::PoolConfig::default()).unwrap();
+        for any in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(mut to) = UdpDevice::bind(any.parse().unwrap(), UdpOptions::default()) else {
+                println!("skipped: this machine has no {any}");
+                continue;
+            };
+            let addr = to.local_addr();
+            let mut send = |from: &mut UdpDevice, bits: u8, count: u32| {
+                from.set_ecn(bits);
+                for _ in 0..count {
+                    assert_eq!(from.send(addr, &[IoSlice::new(&[7; 100])], 100).unwrap(), Sent::Done);
+                    let mut frames = Vec::new();
+                    while frames.is_empty() {
+                        to.receive(&mut pool, &mut frames, 8).unwrap();
+                    }
+                    assert_eq!((frames.len(), frames[0].ecn), (1, bits), "{any}");
+                }
+                from.own_ecn
+            };
+            let mut from = UdpDevice::connect(addr, UdpOptions::default()).unwrap();
+            // Others between them do not count together.
+            assert_eq!((send(&mut from, 2, ALIKE - 1), send(&mut from, 0, 1), send(&mut from, 2, 1)), (0, 0, 0));
+            assert_eq!((send(&mut from, 2, ALIKE), send(&mut from, 0, 3), send(&mut from, 2, 1)), (2, 2, 2));
+            assert_eq!((send(&mut from, 0, 2 * ALIKE), send(&mut from, 2, 1)), (0, 0));
+            let mut copy = from.try_clone().unwrap();
+            assert_eq!((send(&mut from, 2, 2 * ALIKE), send(&mut copy, 2, 2 * ALIKE)), (0, 0), "two over one socket");
+            // One that speaks with anyone looks each route up anyway.
+            let mut from = UdpDevice::bind(any.parse().unwrap(), UdpOptions::default()).unwrap();
+            assert_eq!(send(&mut from, 2, 2 * ALIKE), 0);
+        }
     }
 
     #[test]

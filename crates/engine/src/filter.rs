@@ -5,6 +5,7 @@ use crossdock_mailbox::{Batch, Selection};
 use crossdock_query::{EvalError, Expr, Interpreter, Node};
 
 use crate::kernel::{FieldPosition, Kernel, Records};
+use crate::warm::WarmPiece;
 
 /// The conditions that must all be TRUE, in the order in which they run.
 #[derive(Debug)]
@@ -45,6 +46,11 @@ impl Filter {
     /// In the order in which they run.
     pub(crate) fn conditions(&self) -> &[Condition] {
         &self.conditions
+    }
+
+    /// Reads through what its kernels compare with.
+    pub(crate) fn warm(&self, piece: &mut WarmPiece) {
+        self.conditions.iter().filter_map(|condition| condition.kernel.as_ref()).for_each(|kernel| kernel.warm(piece));
     }
 
     /// Keeps the selected records that pass every condition; shows those that had a row error.

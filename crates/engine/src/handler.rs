@@ -8,6 +8,7 @@ use crossdock_mailbox::{Batch, Selection};
 
 use crate::row_error::RowErrorCounts;
 use crate::saved::SavedStateError;
+use crate::warm::WarmPiece;
 
 /// The result of a handler for a batch; the service path goes on from there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,8 +77,9 @@ pub trait Handler: Send {
     }
 
     /// Reads through what it runs with, and writes what it writes as it is, so that this core has both at hand when the
-    /// first batch comes: it was made on another. Nothing changes.
-    fn warm(&mut self) {}
+    /// first batch comes: it was made on another. All of it is touched with `piece`, which does so for a few cache lines and counts
+    /// the others. Nothing changes.
+    fn warm(&mut self, _piece: &mut WarmPiece) {}
 
     /// The most bytes that it makes of one record, if that is known: a run is given no more records than its output has room for.
     fn most_out_bytes(&self) -> Option<usize> {

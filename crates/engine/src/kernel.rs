@@ -5,7 +5,7 @@ use crossdock_mailbox::{Batch, Selection};
 use crossdock_query::{CompareOp, Constant, Expr, Like, Node};
 
 use crate::key::{self, Bounds, Load};
-use crate::warm::touch;
+use crate::warm::WarmPiece;
 
 /// Where a field's value is, and how to see that it is null.
 #[derive(Clone, Copy, Debug)]
@@ -116,14 +116,14 @@ impl Test {
 
 impl Kernel {
     /// Reads through what it compares with.
-    pub(crate) fn warm(&self) {
+    pub(crate) fn warm(&self, piece: &mut WarmPiece) {
         match self {
-            Kernel::OneOf { keys, .. } => touch(keys),
-            Kernel::Text { test: Test::OneOf { texts, .. }, .. } => texts.iter().for_each(|text| touch(text)),
+            Kernel::OneOf { keys, .. } => piece.touch(keys),
+            Kernel::Text { test: Test::OneOf { texts, .. }, .. } => texts.iter().for_each(|text| piece.touch(text)),
             Kernel::Text {
                 test: Test::Equal { text, .. } | Test::Compare { text, .. } | Test::StartsWith { text, .. },
                 ..
-            } => touch(text),
+            } => piece.touch(text),
             Kernel::Nothing | Kernel::Null { .. } | Kernel::Range { .. } => {}
         }
     }

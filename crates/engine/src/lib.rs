@@ -45,3 +45,4 @@ pub use saved::{SavedStateError, TOO_MANY_ROWS, seal_state};
 pub use select::{Form, ProgramPart, SelectHandler};
 pub use snapshot::SnapshotHandler;
 pub use stateful::{SharedTable, StateOrder, StatefulHandler, TableOrder, TableRows, Tables};
+pub use warm::WarmPiece;

@@ -7,7 +7,7 @@ use crossdock_format::{Field, FieldType, Format, MAX_RECORD_BYTES, Record, Recor
 use crossdock_query::{Constant, EvalError, Expr, Interpreter, Node, Output};
 
 use crate::kernel::{FieldPosition, is_null, slot_text};
-use crate::warm::{own, touch};
+use crate::warm::WarmPiece;
 
 /// How new records of one format are made from records of another. They are built in a buffer that is used again.
 #[derive(Debug)]
@@ -136,13 +136,14 @@ impl RowPlan {
     }
 
     /// Reads through what it copies by, and writes where it copies to.
-    pub(crate) fn warm(&mut self) {
-        touch(&self.blank);
-        touch(&self.blanks);
-        self.moves.warm();
-        own(&mut self.row);
-        own(&mut self.rows);
-        self.variable.iter().for_each(|field| _ = black_box(matches!(field, Variable::Copied { .. })));
+    pub(crate) fn warm(&mut self, piece: &mut WarmPiece) {
+        piece.touch(&self.blank);
+        piece.touch(&self.blanks);
+        piece.lines(1, |_| self.moves.warm());
+        piece.own(&mut self.row);
+        piece.own(&mut self.rows);
+        let is_copied = |at: usize| self.variable.get(at).map(|field| matches!(field, Variable::Copied { .. }));
+        piece.lines(self.variable.len(), |at| _ = black_box(is_copied(at)));
     }
 
     /// Whether nothing is computed.

@@ -8,10 +8,10 @@ use crossdock_query::{EvalError, Interpreter, Program, Projection};
 
 use crate::filter::{Filter, reach};
 use crate::handler::{Handler, HandlerCounters, ParameterValues, Sink, Verdict};
-use crate::kernel::{Kernel, Records};
+use crate::kernel::Records;
 use crate::project::RowPlan;
 use crate::row_error::{RowError, RowErrorCounts};
-use crate::warm::{own, touch_fields};
+use crate::warm::WarmPiece;
 
 /// Runs one program over batches of the format that it was planned for.
 ///
@@ -190,12 +190,12 @@ impl Handler for SelectHandler {
         rows.as_ref().map(|_| if is_variable { MAX_RECORD_BYTES } else { output.fixed_bytes() })
     }
 
-    fn warm(&mut self) {
+    fn warm(&mut self, piece: &mut WarmPiece) {
         let Resolved { program, filter, rows } = &mut self.resolved;
-        touch_fields(&program.input);
-        filter.conditions().iter().filter_map(|condition| condition.kernel.as_ref()).for_each(Kernel::warm);
-        rows.iter_mut().for_each(RowPlan::warm);
-        own(std::slice::from_mut(&mut self.counters));
+        piece.touch_fields(&program.input);
+        filter.warm(piece);
+        rows.iter_mut().for_each(|rows| rows.warm(piece));
+        piece.own(std::slice::from_mut(&mut self.counters));
     }
 
     fn set_parameters(&mut self, values: &mut ParameterValues) -> bool {

@@ -11,12 +11,12 @@ use crossdock_query::{
 
 use crate::filter::Filter;
 use crate::handler::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
-use crate::kernel::{FieldPosition, Kernel, Records};
+use crate::kernel::{FieldPosition, Records};
 use crate::project::RowPlan;
 use crate::row_error::RowErrorCounts;
 use crate::select::Errors;
 use crate::stateful::Ranked;
-use crate::warm::{own, touch_fields};
+use crate::warm::WarmPiece;
 use change::FormerRows;
 use top_n::TopN;
 pub(crate) use top_n::append as append_ordered;
@@ -688,12 +688,12 @@ impl Handler for SnapshotHandler {
         own + self.former.as_ref().map_or(0, |former| former.state_bytes())
     }
 
-    fn warm(&mut self) {
-        touch_fields(&self.program.source().input);
-        self.top.iter_mut().for_each(|top| top.warm());
-        self.former.iter_mut().for_each(|former| former.warm());
-        self.filter.conditions().iter().filter_map(|condition| condition.kernel.as_ref()).for_each(Kernel::warm);
-        [&mut self.enter, &mut self.update, &mut self.leave].into_iter().for_each(RowPlan::warm);
-        own(std::slice::from_mut(&mut self.counters));
+    fn warm(&mut self, piece: &mut WarmPiece) {
+        piece.touch_fields(&self.program.source().input);
+        self.top.iter_mut().for_each(|top| top.warm(piece));
+        self.former.iter_mut().for_each(|former| former.warm(piece));
+        self.filter.warm(piece);
+        [&mut self.enter, &mut self.update, &mut self.leave].into_iter().for_each(|rows| rows.warm(piece));
+        piece.own(std::slice::from_mut(&mut self.counters));
     }
 }

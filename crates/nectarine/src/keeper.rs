@@ -302,8 +302,8 @@ impl Kept {
         } else if active {
             self.watched.look_away();
             // An ack that lay in the socket until it was looked for would pass for a long path. Of records that are in no checkpoint the end
-            // of the session has to be noticed.
-            if link_ns >= inner.due_ns() || !inner.link.is_settled() {
+            // of the session has to be noticed. An application that sends looks itself.
+            if link_ns >= inner.due_ns() || inner.link.awaits_look(link_ns) {
                 inner.drive();
             }
             inner.due_ns().min(tick_ns)

@@ -53,6 +53,8 @@ const MAX_WANTS: usize = 32;
 /// For how long a waiting call polls before it sleeps, while messages come one by one at shorter intervals, in ns: less than a
 /// sleep and a wake-up take.
 const SPIN_NS: u64 = 30_000;
+/// How often acks are looked for while some are awaited, in ns: one that lies in the socket until then seems to come by a longer path.
+const LOOK_EVERY_NS: u64 = 1_000_000;
 /// The longest record that fits a packet, and the longest message that is put into a mailbox over packets, in bytes.
 pub(crate) const MAX_PAYLOAD_BYTES: usize = MAX_SUPER_BYTES - HEADER_BYTES;
 
@@ -119,6 +121,8 @@ pub(crate) struct Link {
     pub(crate) inbox: VecDeque<Incoming>,
     /// Something has happened that a waiting thread may be waiting for.
     changed: bool,
+    /// When it last looked at what has arrived, in ns.
+    looked_ns: u64,
     pub(crate) idler: Idler,
     heard: Vec<Heard>,
     /// The last, so that what has arrived by it is gone before.
@@ -178,6 +182,7 @@ impl Link {
             joining_data: Joiner::default(),
             inbox: VecDeque::new(),
             changed: false,
+            looked_ns: 0,
             idler: Idler::new(SPIN_NS),
             heard: Vec::new(),
         }
@@ -488,8 +493,14 @@ impl Link {
         let waits_there = self.is_polled() && self.inbox.len() >= INBOX && self.asking == 0;
         if self.is_heard() && !waits_there {
             let now_ns = self.now_ns();
+            self.looked_ns = now_ns;
             self.carry(|carrier, idler, heard| carrier.receive(now_ns, idler, heard));
         }
+    }
+
+    /// Whether an ack may have waited to be taken for so long that it would pass for one of a long path.
+    pub(crate) fn awaits_look(&self, now_ns: u64) -> bool {
+        now_ns >= self.looked_ns.saturating_add(LOOK_EVERY_NS) && !self.is_settled()
     }
 
     /// Has the carrier do something, and acts on what it has heard.

@@ -665,12 +665,14 @@ fn have_left(inner: &mut Inner) -> Option<()> {
     (inner.link.queued_datagrams() == 0).then_some(())
 }
 
-/// Sends what is queued; looks for acks now and then, not for each super-packet.
+/// Sends what is queued; looks for acks now and then, not for each super-packet, and so that nothing is left for the keeper to take:
+/// it would have the link while the application wants it.
 fn send(inner: &mut Inner) {
     let now_ns = inner.link.now_ns();
     inner.driven_ns = now_ns;
     inner.link.transmit();
-    if inner.link.backlog_units() > UNACKNOWLEDGED || inner.link.queued_datagrams() > 0 {
+    let is_much = inner.link.backlog_units() > UNACKNOWLEDGED || inner.link.queued_datagrams() > 0;
+    if is_much || (inner.link.is_up() && inner.link.awaits_look(now_ns)) {
         inner.link.receive();
         inner.link.transmit();
     }

@@ -451,7 +451,8 @@ impl Context {
         }
     }
 
-    /// Sends, acknowledges and re-arms the timer of every peer that was touched this turn.
+    /// Sends, acknowledges and re-arms the timer of every peer that was touched this turn. Acks leave behind the records of all
+    /// peers: an ack may be late by a delay that its receiver knows of, and a subscriber waits for its record.
     pub(crate) fn service_peers(&mut self) {
         let dirty = self.net.begin_sending();
         for &key in &dirty {
@@ -459,9 +460,10 @@ impl Context {
                 let reason = format!("{MAX_CONTROL_BYTES} bytes of replies are unread");
                 self.remove_peer(key, "answers_not_taken", Some(Close { again: false, reason }));
             } else {
-                self.net.send_to(key);
+                self.net.send_queued(key);
             }
         }
+        dirty.iter().for_each(|key| self.net.send_short(*key));
         self.net.end_sending(dirty);
     }
 

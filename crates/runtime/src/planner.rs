@@ -9,7 +9,7 @@
 
 use crate::admission::QueryCostModel;
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use crossdock_device::{exclude_cpus, take_short_turns};
+use crossdock_device::{exclude_cpus, keep_freed_memory, take_medium_turns};
 use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -61,12 +61,15 @@ impl Planner {
     pub(crate) fn start(pinned: &[usize]) -> io::Result<(Planner, PlannerThreads)> {
         let (jobs, given) = unbounded();
         let costs = Arc::new(QueryCostModel::default());
+        // The memory that they free must not interrupt contexts.
+        keep_freed_memory();
         let mut threads = PlannerThreads::default();
         for _ in 0..THREADS {
             let (given, costs, pinned) = (given.clone(), Arc::clone(&costs), pinned.to_vec());
             let run = move || {
-                // Contexts that have a core have it for themselves; where that is refused they run as all others do.
-                let _ = exclude_cpus(pinned).and_then(|()| take_short_turns());
+                // Contexts that have a core have it for themselves, and go first where they share one; where that is refused
+                // these threads run as all others do.
+                let _ = exclude_cpus(pinned).and_then(|()| take_medium_turns());
                 run(&given, &costs);
             };
             threads.0.push(std::thread::Builder::new().name("planner".into()).spawn(run)?);

@@ -4,7 +4,7 @@ use crossdock_format::{FieldType, Format};
 use crossdock_query::{EvalError, Interpreter, Output, Projection};
 
 use crate::project::RowPlan;
-use crate::warm::{touch, touch_fields};
+use crate::warm::WarmPiece;
 
 /// Makes copies of records with further fields of 8 bytes that are never null.
 pub(super) struct Append {
@@ -46,10 +46,10 @@ impl Append {
     }
 
     /// Reads through what it copies by, and writes where it copies to.
-    pub(super) fn warm(&mut self) {
-        touch_fields(&self.input);
-        touch(&self.places);
-        self.plan.warm();
+    pub(super) fn warm(&mut self, piece: &mut WarmPiece) {
+        piece.touch_fields(&self.input);
+        piece.touch(&self.places);
+        self.plan.warm(piece);
     }
 
     /// A record with these values in the new fields.

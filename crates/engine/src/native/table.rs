@@ -8,7 +8,7 @@ use crossdock_format::Record;
 use super::tally::MAX_KEYS;
 use crate::handler::HandlerState;
 use crate::identity::{Key, KeyHasher};
-use crate::warm::touch;
+use crate::warm::WarmPiece;
 
 /// Surplus entries that go, and entries that are moved up, with each that is asked for: a bound that was made lower and a table
 /// that was made larger are made good step by step, so that taking a table over moves a pointer and nothing else.
@@ -39,8 +39,8 @@ impl<V: Any + Send + Default> Kept<V> {
     }
 
     /// Reads what is compared when a table is taken over.
-    pub(super) fn warm(&self) {
-        touch(self.kind.as_bytes());
+    pub(super) fn warm(&self, piece: &mut WarmPiece) {
+        piece.touch(self.kind.as_bytes());
     }
 
     /// The table; a new one if it was handed over.

@@ -10,7 +10,7 @@ use crate::handler::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
 use crate::identity::compared;
 use crate::kernel::Records;
 use crate::program::MakeError;
-use crate::warm::{own, touch, touch_fields};
+use crate::warm::WarmPiece;
 
 /// The most keys that a handler keeps something for. Each takes 64 to 72 bytes, so this is about 70 MB; there is room for a power of two.
 pub const MAX_KEYS: u64 = 1 << 20;
@@ -150,12 +150,12 @@ impl Handler for Tally {
         self.counters
     }
 
-    fn warm(&mut self) {
-        touch_fields(&self.input);
-        touch(&self.key);
-        self.append.warm();
-        self.kept.warm();
-        own(std::slice::from_mut(&mut self.counters));
+    fn warm(&mut self, piece: &mut WarmPiece) {
+        piece.touch_fields(&self.input);
+        piece.touch(&self.key);
+        self.append.warm(piece);
+        self.kept.warm(piece);
+        piece.own(std::slice::from_mut(&mut self.counters));
     }
 
     fn state_kind(&self) -> Option<&str> {

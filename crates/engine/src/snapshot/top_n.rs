@@ -8,6 +8,7 @@ use super::plan_of;
 use crate::key::of_f64;
 use crate::project::RowPlan;
 use crate::stateful::Ranked;
+use crate::warm::WarmPiece;
 
 /// The bytes before a value: those of null stand before or behind all others.
 const NULL_FIRST: u8 = 0;
@@ -128,9 +129,9 @@ impl TopN {
         }
     }
 
-    pub(super) fn warm(&mut self) {
-        self.keep.warm();
-        self.order.warm();
+    pub(super) fn warm(&mut self, piece: &mut WarmPiece) {
+        self.keep.warm(piece);
+        self.order.warm(piece);
     }
 
     fn read_key(&mut self, record: &[u8], interpreter: &mut Interpreter) -> Result<(), EvalError> {

@@ -61,12 +61,12 @@ use crossdock_query::{
 
 use crate::filter::Filter;
 use crate::handler::{Handler, HandlerCounters, HandlerState, OperatorCounters, ParameterValues, Sink, Verdict};
-use crate::kernel::{Kernel, Records};
+use crate::kernel::Records;
 use crate::project::RowPlan;
 use crate::row_error::{RowError, RowErrorCounts};
 use crate::saved::{self, SavedStateError};
 use crate::select::{Form, ProgramPart};
-use crate::warm::{own, touch_fields};
+use crate::warm::WarmPiece;
 pub use latest::StateOrder;
 pub(crate) use ranked::Ranked;
 use state::{Flow, State, Then};
@@ -389,13 +389,13 @@ impl Handler for StatefulHandler {
         std::mem::take(&mut self.errors)
     }
 
-    fn warm(&mut self) {
+    fn warm(&mut self, piece: &mut WarmPiece) {
         for Reader { program, filter, rows, .. } in &mut self.readers {
-            touch_fields(&program.input);
-            filter.conditions().iter().filter_map(|condition| condition.kernel.as_ref()).for_each(Kernel::warm);
-            rows.iter_mut().for_each(RowPlan::warm);
+            piece.touch_fields(&program.input);
+            filter.warm(piece);
+            rows.iter_mut().for_each(|rows| rows.warm(piece));
         }
-        own(std::slice::from_mut(&mut self.counters));
+        piece.own(std::slice::from_mut(&mut self.counters));
     }
 
     fn state_kind(&self) -> Option<&str> {

@@ -284,6 +284,21 @@ fn datagrams_of_a_lost_session_are_dropped_or_missing() {
 }
 
 #[test]
+fn acks_are_looked_for_now_and_then_while_some_are_awaited() {
+    let mut link = down();
+    let _daemon: Remote = come_up(&mut link);
+    link.receive();
+    let looked_ns = link.looked_ns;
+    assert!(!link.awaits_look(looked_ns + LOOK_EVERY_NS), "nothing was sent");
+    let id = link.request_id();
+    link.ask(Request::Unsubscribe { id, subscription: 0 });
+    assert!(!link.awaits_look(looked_ns + LOOK_EVERY_NS - 1), "it has just looked");
+    assert!(link.awaits_look(looked_ns + LOOK_EVERY_NS));
+    link.receive();
+    assert!(!link.awaits_look(link.looked_ns + LOOK_EVERY_NS - 1));
+}
+
+#[test]
 fn pauses_between_two_tries_stay_short() {
     let mut link = down();
     link.sessions = 1;

@@ -14,7 +14,7 @@ use crate::graph::quiescence::Quiescence;
 use crate::graph::save::SaveState;
 use crate::graph::serve::Graph;
 use crate::graph::{ContextIndex, NodeId};
-use crossdock_engine::{Handler, ParameterValues};
+use crossdock_engine::{ParameterValues, WarmPiece};
 use crossdock_mailbox::ring::{Consumer, Producer, ring};
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -73,21 +73,21 @@ impl Part {
         is_placed && self.awaited_nodes.is_empty() && self.awaited_ports.is_empty()
     }
 
-    /// Reads through a piece of it, and writes as it is what will be written, so that this core has both at hand when it
-    /// takes effect; whether there is one.
-    fn warm(&mut self, piece: usize) -> bool {
-        let Some(piece) = piece.checked_sub(1) else {
+    /// Reads through a piece of it, and writes as it is what will be written, so that this core has both at hand when it takes
+    /// effect: its own lists first, then each port, then each handler a few cache lines at a time. The piece behind it, if there was one.
+    fn warm(&mut self, (part, of_handler): (usize, usize)) -> Option<(usize, usize)> {
+        let Some(listed) = part.checked_sub(1) else {
             self.awaited_nodes.push(AwaitedNode { id: NodeId(0), leaves: false });
             self.awaited_ports.push(0);
             self.done.push(Then::End);
             self.awaited_nodes.clear();
             self.awaited_ports.clear();
             self.done.clear();
-            return true;
+            return Some((part + 1, 0));
         };
-        if let Some(port) = self.ports.get_mut(piece) {
+        if let Some(port) = self.ports.get_mut(listed) {
             port.warm();
-            return true;
+            return Some((part + 1, 0));
         }
         let new = self.nodes.iter_mut().flat_map(|node| &mut node.instances);
         let next = self.changes.iter_mut().filter_map(|(_, then)| {
@@ -97,8 +97,10 @@ impl Part {
             then.instances_mut()
         });
         let mut handlers = new.chain(next.flatten()).filter_map(|instance| instance.handler.as_deref_mut());
-        let handler = handlers.nth(piece - self.ports.len());
-        handler.map(Handler::warm).is_some()
+        let handler = handlers.nth(listed - self.ports.len())?;
+        let mut piece = WarmPiece::new(of_handler);
+        handler.warm(&mut piece);
+        Some(if piece.has_more() { (part, of_handler + 1) } else { (part + 1, 0) })
     }
 }
 
@@ -186,7 +188,7 @@ pub(crate) struct Orders {
 #[derive(Debug)]
 pub(super) enum ChangeStep {
     /// Reads through a piece of a part that has come.
-    Warm { number: u64, part: Box<Part>, piece: usize },
+    Warm { number: u64, part: Box<Part>, piece: (usize, usize) },
     /// A change that is in place takes effect, where no marker has to be awaited.
     TakeEffect(u64),
     /// Complete changes are reported.
@@ -263,7 +265,7 @@ impl Graph {
     fn carry_out(&mut self, number: u64, order: Order) {
         self.orders.owed = order.report_at_least().map(|report| (number, report));
         match order {
-            Order::Prepare(part) => self.orders.steps.push_back(ChangeStep::Warm { number, part, piece: 0 }),
+            Order::Prepare(part) => self.orders.steps.push_back(ChangeStep::Warm { number, part, piece: (0, 0) }),
             Order::Cancel(change) => {
                 let part = self.prepared(change);
                 self.report(number, Report::Cancelled { _part: part });
@@ -358,9 +360,9 @@ impl Graph {
         match step {
             // A handler that panics here is as good as one that is not warm: if it does so again at work, that is its fault.
             ChangeStep::Warm { number, mut part, piece } => {
-                match catch_unwind(AssertUnwindSafe(|| part.warm(piece))).unwrap_or(true) {
-                    true => self.orders.steps.push_front(ChangeStep::Warm { number, part, piece: piece + 1 }),
-                    false => {
+                match catch_unwind(AssertUnwindSafe(|| part.warm(piece))).unwrap_or(Some((piece.0 + 1, 0))) {
+                    Some(piece) => self.orders.steps.push_front(ChangeStep::Warm { number, part, piece }),
+                    None => {
                         self.orders.prepared.push(part);
                         self.report(number, Report::Prepared);
                     }

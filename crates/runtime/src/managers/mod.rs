@@ -55,7 +55,7 @@ use crate::managers::watch::Watch;
 use crate::platform::overlay::{NotOrdered, Overlay, Waiting};
 use crossdock_control::balance::{Balance, Rules};
 use crossdock_control::plan::scope::{Ledger, StreamIndex};
-use crossdock_device::{exclude_cpus, nap, take_short_turns};
+use crossdock_device::{exclude_cpus, nap, take_medium_turns};
 use crossdock_engine::Natives;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -206,7 +206,7 @@ impl Managers {
     /// Answers requests and watches the deployed handlers and their contexts, until it is to stop.
     fn run(mut self) {
         // A context that has a core has it for itself. If the system refuses that, this thread runs as any other does.
-        let _ = exclude_cpus(self.watch.seats.iter().filter_map(|seat| seat.cpu)).and_then(|()| take_short_turns());
+        let _ = exclude_cpus(self.watch.seats.iter().filter_map(|seat| seat.cpu)).and_then(|()| take_medium_turns());
         self.cpus = std::thread::available_parallelism().map_or(1, usize::from);
         self.begin();
         let mut next = crossdock_device::now() + TICK;

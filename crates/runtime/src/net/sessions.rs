@@ -148,8 +148,8 @@ impl Net {
         self.peers.of_origin(origin)
     }
 
-    /// The peers that have something to send; the caller calls [`Net::send_to`] for each, and gives the list back with
-    /// [`Net::end_sending`].
+    /// The peers that have something to send; the caller calls [`Net::send_queued`] for each, then [`Net::send_short`] for each, and
+    /// gives the list back with [`Net::end_sending`].
     pub(crate) fn begin_sending(&mut self) -> Vec<usize> {
         self.is_device_full = self.device.flush();
         let mut dirty = std::mem::take(&mut self.scratch.dirty);
@@ -173,21 +173,13 @@ impl Net {
         self.peers.get(key).is_none_or(|peer| peer.carrier().untaken_control_bytes(host) > 0)
     }
 
-    /// Sends a peer what it is owed, as far as the device takes it; the rest in the next turn.
-    pub(crate) fn send_to(&mut self, key: usize) {
-        if !self.send_owed(key) {
-            self.is_device_full = true;
-            self.peers.touch(key);
-        }
-    }
-
-    /// Sends what a session is owed; whether the device took it all.
-    fn send_owed(&mut self, key: usize) -> bool {
+    /// Sends a peer what is queued for it, as far as the device takes it; the rest in the next turn.
+    pub(crate) fn send_queued(&mut self, key: usize) {
         let now_ns = self.now_ns();
         // An attached client has all in its rings; others may have gone since they were noted.
-        let Some(link) = self.peers.link_mut(key) else { return true };
+        let Some(link) = self.peers.link_mut(key) else { return };
         let (addr, to) = (link.addr, link.session.peer_session());
-        let mut all = true;
+        let mut is_full = false;
         self.device.set_most_bytes(link.session.packet_bytes());
         self.device.set_ecn(if link.session.sender.marks_ecn() { ECT_0 } else { NOT_ECT });
         while let Some(transmit) = link.session.sender.poll() {
@@ -197,7 +189,7 @@ impl Net {
                 Ok(Sent::Done) if resend => self.counters.packets_resent += count,
                 Ok(Sent::Done) => self.counters.packets_out += count,
                 Ok(Sent::Full) => {
-                    all = false;
+                    is_full = true;
                     break;
                 }
                 // Refused by the network: as good as lost on the way, so the time-out sends it again.
@@ -207,6 +199,17 @@ impl Net {
         }
         self.device.set_most_bytes(usize::MAX);
         self.device.set_ecn(NOT_ECT);
+        if is_full {
+            self.is_device_full = true;
+            self.peers.touch(key);
+        }
+    }
+
+    /// Sends a peer what is due beside its queue, the packets that acknowledge, ask and probe, and arms its timer.
+    pub(crate) fn send_short(&mut self, key: usize) {
+        let now_ns = self.now_ns();
+        let Some(link) = self.peers.link_mut(key) else { return };
+        let addr = link.addr;
         while let Some((header, bytes)) = link.session.poll_probe(now_ns) {
             // One that the interface refuses is as good as lost on the way.
             let sent = self.device.send_probe(addr, &header, bytes);
@@ -231,7 +234,6 @@ impl Net {
             self.timers.insert((deadline, key));
             link.armed_ns = deadline;
         }
-        all
     }
 
     /// A packet outside any session's sequence; if the device is full, it is as good as lost.

@@ -101,6 +101,7 @@ pub struct Rig {
 /// # Errors
 /// The system refuses memory, descriptors or threads.
 pub fn start(cpus: &[Option<usize>], queue_batches: usize) -> io::Result<(Cores, Rig)> {
+    crossdock_device::keep_freed_memory();
     let mut pollers = BTreeMap::from([(None, Poller::new()?)]);
     let at_cpu = |at: usize| if at == 0 { None } else { cpus.get(at).copied().flatten() };
     for at in 0..cpus.len() {

@@ -9,8 +9,8 @@
 //! by the query's meaning; nothing is delivered that was not sent; no bound is passed; after each fault all that was handed over is
 //! acknowledged and delivered within a time; once all clients have gone the daemon holds nothing.
 //!
-//! Scenarios of their own: a daemon that crashes ([`restarts`]), a durable one that crashes ([`durable`]), two daemons ([`routes`]), and an
-//! attacker ([`attack`]).
+//! Scenarios of their own: a daemon that crashes ([`restarts`]), a durable one that crashes ([`durable`]), two daemons ([`routes`]), an
+//! attacker ([`attack`]), and what a daemon sends in a turn where nothing is wrong ([`sending`]).
 
 mod attack;
 mod clients;
@@ -18,6 +18,7 @@ mod durable;
 mod model;
 mod restarts;
 mod routes;
+mod sending;
 mod socket;
 mod world;
 

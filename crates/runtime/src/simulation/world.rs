@@ -13,6 +13,7 @@ use crossdock_device::simulated::{self, Simulated};
 use crossdock_nectarine::{NodeRoute, PrivateKey, SimulatedDevice};
 use crossdock_sim::{Link, Network, Rng};
 use crossdock_transport::secure::Authorized;
+use crossdock_transport::{Header, PacketKind};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -134,6 +135,8 @@ pub(super) struct Outside {
     most_waiting_bytes: u64,
     /// The last packets of clients, as whoever is on the path sees them.
     pub(super) seen: VecDeque<(SocketAddr, Vec<u8>)>,
+    /// The kinds of packets that daemons have sent, turn by turn, if a test wants them.
+    pub(super) turns: Option<Vec<Vec<PacketKind>>>,
     subscribers: usize,
 }
 
@@ -227,6 +230,7 @@ impl World {
             keys,
             most_waiting_bytes: QUEUE_BYTES,
             seen: VecDeque::new(),
+            turns: None,
             subscribers: 0,
         };
         let mut world = World {
@@ -601,7 +605,12 @@ impl Outside {
     }
 
     fn send(&mut self, from: SocketAddr, wire: &Wire) {
-        for (to, bytes, stride, ecn) in wire.take_sent() {
+        let sent = wire.take_sent();
+        if let Some(turns) = self.turns.as_mut().filter(|_| !self.clients.contains_key(&from) && !sent.is_empty()) {
+            let packets = sent.iter().flat_map(|(_, bytes, stride, _)| bytes.chunks((*stride).max(1)));
+            turns.push(packets.filter_map(|packet| Some(Header::read(packet).ok()?.kind)).collect());
+        }
+        for (to, bytes, stride, ecn) in sent {
             if self.clients.contains_key(&from) {
                 self.seen.extend(bytes.chunks(stride.max(1)).map(|packet| (from, packet.to_vec())));
                 self.seen.drain(..self.seen.len().saturating_sub(SEEN));
