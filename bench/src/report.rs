@@ -56,6 +56,8 @@ pub(crate) struct Figure {
     pub(crate) unit: &'static str,
     pub(crate) samples: Samples,
     pub(crate) baseline: Option<(&'static str, Samples)>,
+    /// The ratios of the rounds, where the middle one of those is the figure's; else it is that of the medians.
+    pub(crate) ratios: Option<Samples>,
 }
 
 /// A figure that a benchmark declares: its case, its metric, the unit, and the baseline's name where there is one.
@@ -78,7 +80,7 @@ impl Table {
         let figure = |&(case, metric, unit, baseline): &Declared| {
             let (samples, base) = self.0.remove(&(case, metric))?;
             let baseline = baseline.map(|name| (name, base));
-            Some(Figure { bench, case: case.to_owned(), metric, unit, samples, baseline })
+            Some(Figure { bench, case: case.to_owned(), metric, unit, samples, baseline, ratios: None })
         };
         declared.iter().filter_map(figure).collect()
     }
@@ -97,7 +99,7 @@ pub(crate) fn print(figures: &[Figure], as_json: bool, machine: &str, cores: Opt
     for figure in figures {
         let Some(value) = figure.samples.summary(figure.metric) else { continue };
         let baseline = figure.baseline.as_ref().and_then(|(name, samples)| samples.median().map(|v| (*name, v)));
-        let ratio = baseline.map(|(_, base)| value / base);
+        let ratio = baseline.map(|(_, base)| figure.ratios.as_ref().and_then(Samples::median).unwrap_or(value / base));
         if as_json {
             let mut line = json!({
                 "bench": figure.bench, "case": figure.case, "metric": figure.metric, "value": value,

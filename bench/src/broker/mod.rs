@@ -63,7 +63,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
         let baseline_case = if case == "rtt_blocking" { "udp_relay_rtt" } else { "udp_relay" };
         let baseline = table.get(&(baseline_case.to_owned(), *metric)).cloned().map(|s| ("udp_relay", s));
         let (case, samples) = (case.clone(), samples.clone());
-        figures.push(Figure { bench: "broker", case, metric, unit: unit(metric), samples, baseline });
+        figures.push(Figure { bench: "broker", case, metric, unit: unit(metric), samples, baseline, ratios: None });
     }
     report::print(&figures, options.json, &machine, None);
     Ok(())

@@ -58,5 +58,5 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
 
 /// A figure of this benchmark.
 fn figure(case: String, metric: &'static str, unit: &'static str, samples: Samples) -> Figure {
-    Figure { bench: "chain", case, metric, unit, samples, baseline: None }
+    Figure { bench: "chain", case, metric, unit, samples, baseline: None, ratios: None }
 }

@@ -101,6 +101,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
             unit: "ns",
             samples: ours,
             baseline: case.baseline.as_ref().map(|(name, _)| (*name, baseline)),
+            ratios: None,
         })
         .collect();
     report::print(&figures, options.json, &machine, None);

@@ -30,18 +30,9 @@ fn pair(waits: &[&str], goes: &[&str]) -> Result<Measured, Error> {
     Ok(measured(&report))
 }
 
-/// The floor.
-pub(super) fn atomic_floor(bench: &Bench) -> Result<Measured, Error> {
-    bounced(bench, "atomic-floor")
-}
-
 /// The floor of messages of 64 bytes that are filled and read both ways.
 pub(super) fn payload_floor(bench: &Bench) -> Result<Measured, Error> {
-    bounced(bench, "payload-floor")
-}
-
-fn bounced(bench: &Bench, what: &str) -> Result<Measured, Error> {
-    let mut floor = role(&[what, &bench.client_cpu(), &bench.daemon_cpu()])?;
+    let mut floor = role(&["payload-floor", &bench.client_cpu(), &bench.daemon_cpu()])?;
     let report = floor.next_report()?;
     floor.end()?;
     Ok(measured(&report))

@@ -1,6 +1,9 @@
 //! The client process: mailboxes and tasks on the daemon, and the messages that go there and come back.
 
-use super::measure::{BATCH, ONE_WAY_BYTES, SINGLE, check, fill, for_a_while, read, round_trips};
+use super::floor::Floor;
+use super::measure::{
+    BATCH, ONE_WAY_BYTES, SINGLE, check, fill, for_a_while, read, round_trips, round_trips_and_floor,
+};
 use super::unix::Waiting;
 use crate::cpu::Error;
 use crate::process::{say, wait_for_go};
@@ -46,6 +49,9 @@ pub(crate) struct Ping {
     /// Nobody on the core answers: another process does, which says when it is ready (a line on standard input)
     #[arg(long)]
     no_task: bool,
+    /// The floor is measured in turn, with this core at its other end
+    #[arg(long)]
+    floor_cpu: Option<usize>,
 }
 
 /// The daemon, by shared memory or not at all.
@@ -133,7 +139,7 @@ pub(super) fn ping(ping: &Ping) -> Result<(), Error> {
     let batch = if ping.waiting == Waiting::Polling && ping.bytes < 1 << 16 { BATCH } else { SINGLE };
     let batch = if ping.work == Work::Enqueue && ping.waiting == Waiting::Polling { BATCH } else { batch };
     let (bytes, mut number, mut message) = (ping.bytes, 0, None);
-    round_trips(batch, || match ping.work {
+    let trip = || match ping.work {
         Work::Enqueue => {
             message = Some(ends.enqueue_trip(message.take(), bytes)?);
             Ok(())
@@ -142,7 +148,11 @@ pub(super) fn ping(ping: &Ping) -> Result<(), Error> {
             number += 1;
             ends.put_get_trip(bytes, number)
         }
-    })
+    };
+    match ping.floor_cpu {
+        Some(cpu) => round_trips_and_floor(&mut Floor::start(cpu)?, batch, trip),
+        None => round_trips(batch, trip),
+    }
 }
 
 /// A thread of another process in the place of the task: it waits for messages, asleep, and hands them on.
@@ -231,11 +241,11 @@ pub(super) fn sink(addr: &str, cpu: usize) -> Result<(), Error> {
 }
 
 /// Allocates a sync (the same place again each time), has the core write it, reads it.
-pub(super) fn sync(addr: &str, cpu: usize) -> Result<(), Error> {
+pub(super) fn sync(addr: &str, cpu: usize, floor_cpu: usize) -> Result<(), Error> {
     let attachment = Attachment::connect(&AttachAddr::for_listen(addr.parse()?))?;
     pin_to_cpu(cpu)?;
     let (mut number, mut sync) = (0, attachment.alloc_sync()?);
-    round_trips(BATCH, || {
+    round_trips_and_floor(&mut Floor::start(floor_cpu)?, BATCH, || {
         if number > 0 {
             sync.renew()?;
         }

@@ -23,10 +23,15 @@ pub(super) fn round_trips(bench: &Bench, how: &[&str], more: &str) -> Result<Mea
     Ok(measured(&report))
 }
 
-/// Round trips by syncs.
+/// The same, polling, in turn with the floor.
+pub(super) fn round_trips_and_floor(bench: &Bench, work: &str, bytes: &str) -> Result<Measured, Error> {
+    round_trips(bench, &[work, bytes, "polling", "--floor-cpu", &bench.daemon_cpu()], "")
+}
+
+/// Round trips by syncs, in turn with the floor.
 pub(super) fn sync(bench: &Bench) -> Result<Measured, Error> {
     let daemon = daemon(bench, "")?;
-    let mut client = role(&["sync", &daemon.addr, &bench.client_cpu()])?;
+    let mut client = role(&["sync", &daemon.addr, &bench.client_cpu(), &bench.daemon_cpu()])?;
     let report = client.next_report()?;
     client.end()?;
     Ok(measured(&report))

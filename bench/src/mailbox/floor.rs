@@ -1,11 +1,14 @@
 //! The floor: one atomic word bounced between the two cores. The rest of a round trip is the mailboxes' own cost.
 //!
-//! Two threads of one process do it: a cache line goes from core to core the same way, whosoever page table it is in.
+//! Two threads of one process do it: a cache line goes from core to core the same way, whosoever page table it is in. It is measured
+//! in turn with each case, by the case's own client.
 
 use super::measure::{BATCH, round_trips};
 use crate::cpu::Error;
 use crossdock_device::pin_to_cpu;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
 
 /// A word with a cache line (and the one that is fetched beside it) to itself.
 #[repr(align(128))]
@@ -13,33 +16,66 @@ struct Alone(AtomicU64);
 
 /// Set by the pinging side when it is done; no round trip reaches it.
 const END: u64 = u64::MAX;
+/// Set between two turns of the floor: the echoing thread sleeps.
+const REST: u64 = u64::MAX - 1;
 
-/// Bounces the word and reports how long a round trip takes.
-pub(super) fn run(client_cpu: usize, daemon_cpu: usize) -> Result<(), Error> {
-    let word = Alone(AtomicU64::new(0));
-    std::thread::scope(|scope| {
+/// The pinging side of a word that is bounced in turns, between which the other core is left to others.
+pub(super) struct Floor {
+    word: Arc<Alone>,
+    number: u64,
+    echo: Option<JoinHandle<()>>,
+}
+
+impl Floor {
+    /// Starts the echoing thread, which sleeps at first.
+    pub(super) fn start(daemon_cpu: usize) -> Result<Floor, Error> {
+        let word = Arc::new(Alone(AtomicU64::new(REST)));
+        let echoed = word.clone();
         let (say_pinned, pinned) = std::sync::mpsc::channel();
-        let word = &word;
-        scope.spawn(move || {
+        let echo = std::thread::spawn(move || {
             let ready = pin_to_cpu(daemon_cpu);
             let failed = ready.is_err();
             if say_pinned.send(ready).is_ok() && !failed {
-                echo(&word.0);
+                echo(&echoed.0);
             }
         });
+        let floor = Floor { word, number: 0, echo: Some(echo) };
         pinned.recv()??;
-        let outcome = pin_to_cpu(client_cpu).map_err(Error::from).and_then(|()| {
-            let mut number = 0;
-            round_trips(BATCH, || {
-                word.0.store(number + 1, Ordering::Release);
-                number += 2;
-                while word.0.load(Ordering::Acquire) != number {}
-                Ok(())
-            })
-        });
-        word.0.store(END, Ordering::Release);
+        Ok(floor)
+    }
+
+    /// One turn, in which [`Floor::trip`] may be called.
+    pub(super) fn turn<T>(&mut self, turn: impl FnOnce(&mut Floor) -> Result<T, Error>) -> Result<T, Error> {
+        self.wake(self.number);
+        let outcome = turn(self);
+        self.word.0.store(REST, Ordering::Release);
         outcome
-    })
+    }
+
+    /// One round trip.
+    #[inline]
+    pub(super) fn trip(&mut self) -> Result<(), Error> {
+        self.word.0.store(self.number + 1, Ordering::Release);
+        self.number += 2;
+        while self.word.0.load(Ordering::Acquire) != self.number {}
+        Ok(())
+    }
+
+    fn wake(&self, number: u64) {
+        self.word.0.store(number, Ordering::Release);
+        if let Some(echo) = &self.echo {
+            echo.thread().unpark();
+        }
+    }
+}
+
+impl Drop for Floor {
+    fn drop(&mut self) {
+        self.wake(END);
+        if let Some(echo) = self.echo.take() {
+            let _ended = echo.join();
+        }
+    }
 }
 
 /// Bytes of a message that go along.
@@ -121,6 +157,7 @@ fn echo(word: &AtomicU64) {
     loop {
         match word.load(Ordering::Acquire) {
             END => break,
+            REST => std::thread::park(),
             odd if odd % 2 == 1 => word.store(odd + 1, Ordering::Release),
             _ => {}
         }

@@ -1,5 +1,6 @@
 //! Round trips: how they are timed, and what fills and reads the messages.
 
+use super::floor::Floor;
 use crate::cpu::Error;
 use crate::process::say;
 use crate::report::quantile;
@@ -11,6 +12,12 @@ use std::time::{Duration, Instant};
 pub(super) const BATCH: u32 = 64;
 /// For round trips of several microseconds each: every one is timed.
 pub(super) const SINGLE: u32 = 1;
+
+/// Turns of a case and the floor, and how long each has: a part of it before anything is counted, since both sides' threads have to
+/// wake first. The distance of two virtual cores changes within seconds, so both are measured within a few hundredths of one.
+const TURNS: usize = 15;
+const TURN: Duration = Duration::from_millis(25);
+const TURN_WARM_UP: Duration = Duration::from_millis(5);
 
 /// Before anything is counted: caches, page tables and the cores' clocks settle.
 const WARM_UP: Duration = Duration::from_millis(100);
@@ -30,6 +37,39 @@ pub(super) fn round_trips(batch: u32, mut trip: impl FnMut() -> Result<(), Error
     let p99 = quantile(&mut singles_ns, 0.99) as f64 / 1e3;
     say(&json!({"rtt_ns_p50": p50, "rtt_ns_p99": p99}));
     Ok(())
+}
+
+/// The same in turn with the floor between the same cores. Also reported: `floor_ns_p50`, `floor_ns_p99`, and `to_floor`, the middle
+/// of the turns' ratios.
+pub(super) fn round_trips_and_floor(
+    floor: &mut Floor,
+    batch: u32,
+    mut trip: impl FnMut() -> Result<(), Error>,
+) -> Result<(), Error> {
+    timed(WARM_UP, batch, &mut trip)?;
+    let (mut ours, mut floors, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        let floor = floor.turn(|floor| middle(BATCH, &mut || floor.trip()))?;
+        let case = middle(batch, &mut trip)?;
+        ours.push(case);
+        floors.push(floor);
+        ratios.push(case * 1000 / floor.max(1));
+    }
+    let mut singles = timed(SINGLES, SINGLE, &mut trip)?;
+    let mut floor_singles = floor.turn(|floor| timed(SINGLES, SINGLE, &mut || floor.trip()))?;
+    let [p50, floor_p50, to_floor] = [&mut ours, &mut floors, &mut ratios].map(|values| quantile(values, 0.5));
+    let [p99, floor_p99] = [&mut singles, &mut floor_singles].map(|values| quantile(values, 0.99));
+    let [p50, p99, floor_p50, floor_p99, to_floor] = [p50, p99, floor_p50, floor_p99, to_floor].map(|n| n as f64 / 1e3);
+    say(&json!({
+        "rtt_ns_p50": p50, "rtt_ns_p99": p99, "floor_ns_p50": floor_p50, "floor_ns_p99": floor_p99, "to_floor": to_floor,
+    }));
+    Ok(())
+}
+
+/// The middle of a turn's means, in thousandths of a nanosecond.
+fn middle(batch: u32, trip: &mut impl FnMut() -> Result<(), Error>) -> Result<u64, Error> {
+    timed(TURN_WARM_UP, batch, trip)?;
+    Ok(quantile(&mut timed(TURN, batch, trip)?, 0.5))
 }
 
 /// Times batches for so long; a batch's mean in thousandths of a nanosecond.

@@ -1,5 +1,6 @@
 //! `mailbox`: messages between a client process on one core and the daemon's context on another, against the floor (an
-//! atomic bounced between the same cores), a Unix stream, iceoryx2, and the same job over UDP.
+//! atomic bounced between the same cores, in turn with the case), a Unix stream, iceoryx2, and the same job over UDP. A ratio is the
+//! middle one of the rounds' ratios.
 
 mod baselines;
 mod client;
@@ -16,6 +17,7 @@ pub(crate) use role::Role;
 use crate::cores::Cores;
 use crate::cpu::{self, Error};
 use crate::report::{self, Figure, Samples};
+use Baseline::{Floor, Nothing, Step};
 use clap::Args;
 use crossdock_nectarine::Transport;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,19 +60,12 @@ struct BenchCase {
 
 /// The cases of a round, in this order: what is compared stands side by side.
 const STEPS: &[BenchCase] = &[
-    BenchCase { name: "atomic_floor", run: baselines::atomic_floor },
     BenchCase { name: "payload_floor", run: baselines::payload_floor },
-    BenchCase {
-        name: "enqueue_echo_64",
-        run: |bench| crossdock::round_trips(bench, &["enqueue", "64", "polling"], ""),
-    },
-    BenchCase { name: "put_get_64", run: |bench| crossdock::round_trips(bench, &["put-get", "64", "polling"], "") },
+    BenchCase { name: "enqueue_echo_64", run: |bench| crossdock::round_trips_and_floor(bench, "enqueue", "64") },
+    BenchCase { name: "put_get_64", run: |bench| crossdock::round_trips_and_floor(bench, "put-get", "64") },
     BenchCase { name: "rpc_64", run: crossdock::rpc },
-    BenchCase { name: "put_get_1024", run: |bench| crossdock::round_trips(bench, &["put-get", "1024", "polling"], "") },
-    BenchCase {
-        name: "enqueue_echo_65536",
-        run: |bench| crossdock::round_trips(bench, &["enqueue", "65536", "polling"], ""),
-    },
+    BenchCase { name: "put_get_1024", run: |bench| crossdock::round_trips_and_floor(bench, "put-get", "1024") },
+    BenchCase { name: "enqueue_echo_65536", run: |bench| crossdock::round_trips_and_floor(bench, "enqueue", "65536") },
     BenchCase { name: "sync", run: crossdock::sync },
     BenchCase { name: "unix_stream_64", run: |bench| baselines::unix_stream(bench, 64, "polling") },
     #[cfg(feature = "iceoryx2")]
@@ -110,51 +105,62 @@ struct Line {
     case: &'static str,
     metric: &'static str,
     step: &'static str,
-    /// The baseline's name, and its step.
-    baseline: Option<(&'static str, &'static str)>,
+    baseline: Baseline,
 }
 
-const fn line(
-    case: &'static str,
-    metric: &'static str,
-    step: &'static str,
-    baseline: Option<(&'static str, &'static str)>,
-) -> Line {
+/// What a figure is held against.
+#[derive(Clone, Copy)]
+enum Baseline {
+    Nothing,
+    /// A step, and its name in the results.
+    Step(&'static str, &'static str),
+    /// The floor, which the figure's own step measures in turn.
+    Floor,
+}
+
+impl Baseline {
+    fn step(self) -> Option<&'static str> {
+        match self {
+            Step(_, step) => Some(step),
+            Nothing | Floor => None,
+        }
+    }
+}
+
+const fn line(case: &'static str, metric: &'static str, step: &'static str, baseline: Baseline) -> Line {
     Line { case, metric, step, baseline }
 }
 
-const FLOOR: Option<(&str, &str)> = Some(("atomic_floor", "atomic_floor"));
-
 const LINES: &[Line] = &[
-    line("enqueue_echo_64", "rtt_ns_p50", "enqueue_echo_64", FLOOR),
-    line("put_get_64", "rtt_ns_p50", "put_get_64", FLOOR),
-    line("put_get_64_vs_bare_lines", "rtt_ns_p50", "put_get_64", Some(("bare_lines", "payload_floor"))),
-    line("put_get_64", "p99_to_p50", "put_get_64", None),
-    line("rpc_64", "rtt_ns_p50", "rpc_64", Some(("put_get_64", "put_get_64"))),
-    line("put_get_1024", "rtt_ns_p50", "put_get_1024", FLOOR),
-    line("enqueue_echo_65536", "rtt_ns_p50", "enqueue_echo_65536", FLOOR),
-    line("sync", "rtt_ns_p50", "sync", FLOOR),
-    line("put_get_64_vs_unix", "rtt_ns_p50", "put_get_64", Some(("unix_stream", "unix_stream_64"))),
-    line("put_get_65536_vs_unix", "rtt_ns_p50", "put_get_65536", Some(("unix_stream", "unix_stream_65536"))),
-    line("put_get_64_vs_iceoryx2", "rtt_ns_p50", "put_get_64", Some(("iceoryx2", "iceoryx2"))),
-    line("rings", "rtt_ns_p50", "put_get_64", Some(("signal_queue", "signal_queue"))),
-    line("one_way_64", "msgs_per_s", "one_way_64", Some(("unix_stream", "unix_one_way"))),
-    line("one_way_64_single", "msgs_per_s", "one_way_64_single", Some(("unix_stream", "unix_one_way"))),
-    line("one_way_64_clients", "msgs_per_s", "one_way_64_clients", Some(("unix_stream", "unix_one_way"))),
-    line("one_way_64_unread", "msgs_per_s", "one_way_64_unread", Some(("unix_stream", "unix_one_way"))),
-    line("rtt_blocking_64", "rtt_us_p50", "rtt_blocking_64", Some(("unix_stream_blocking", "unix_stream_blocking"))),
+    line("enqueue_echo_64", "rtt_ns_p50", "enqueue_echo_64", Floor),
+    line("put_get_64", "rtt_ns_p50", "put_get_64", Floor),
+    line("put_get_64_vs_bare_lines", "rtt_ns_p50", "put_get_64", Step("bare_lines", "payload_floor")),
+    line("put_get_64", "p99_to_p50", "put_get_64", Nothing),
+    line("rpc_64", "rtt_ns_p50", "rpc_64", Step("put_get_64", "put_get_64")),
+    line("put_get_1024", "rtt_ns_p50", "put_get_1024", Floor),
+    line("enqueue_echo_65536", "rtt_ns_p50", "enqueue_echo_65536", Floor),
+    line("sync", "rtt_ns_p50", "sync", Floor),
+    line("put_get_64_vs_unix", "rtt_ns_p50", "put_get_64", Step("unix_stream", "unix_stream_64")),
+    line("put_get_65536_vs_unix", "rtt_ns_p50", "put_get_65536", Step("unix_stream", "unix_stream_65536")),
+    line("put_get_64_vs_iceoryx2", "rtt_ns_p50", "put_get_64", Step("iceoryx2", "iceoryx2")),
+    line("rings", "rtt_ns_p50", "put_get_64", Step("signal_queue", "signal_queue")),
+    line("one_way_64", "msgs_per_s", "one_way_64", Step("unix_stream", "unix_one_way")),
+    line("one_way_64_single", "msgs_per_s", "one_way_64_single", Step("unix_stream", "unix_one_way")),
+    line("one_way_64_clients", "msgs_per_s", "one_way_64_clients", Step("unix_stream", "unix_one_way")),
+    line("one_way_64_unread", "msgs_per_s", "one_way_64_unread", Step("unix_stream", "unix_one_way")),
+    line("rtt_blocking_64", "rtt_us_p50", "rtt_blocking_64", Step("unix_stream_blocking", "unix_stream_blocking")),
     line(
         "rtt_blocking_64_no_spin",
         "rtt_us_p50",
         "rtt_blocking_64_no_spin",
-        Some(("unix_stream_blocking", "unix_stream_blocking")),
+        Step("unix_stream_blocking", "unix_stream_blocking"),
     ),
-    line("upcall", "rtt_us_p50", "rtt_blocking_64", Some(("reader_thread", "reader_thread"))),
-    line("idle_client", "cpu_percent", "idle_client", None),
-    line("idle_client", "daemon_cpu_percent", "idle_client", None),
-    line("broker_local", "msgs_per_daemon_cpu_s", "broker_local", Some(("udp", "broker_udp"))),
-    line("broker_local", "msgs_per_machine_cpu_s", "broker_local", Some(("udp", "broker_udp"))),
-    line("broker_local", "msgs_per_s", "broker_local", Some(("udp", "broker_udp"))),
+    line("upcall", "rtt_us_p50", "rtt_blocking_64", Step("reader_thread", "reader_thread")),
+    line("idle_client", "cpu_percent", "idle_client", Nothing),
+    line("idle_client", "daemon_cpu_percent", "idle_client", Nothing),
+    line("broker_local", "msgs_per_daemon_cpu_s", "broker_local", Step("udp", "broker_udp")),
+    line("broker_local", "msgs_per_machine_cpu_s", "broker_local", Step("udp", "broker_udp")),
+    line("broker_local", "msgs_per_s", "broker_local", Step("udp", "broker_udp")),
 ];
 
 /// The state that all cases share.
@@ -192,7 +198,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
         return Err(format!("no such case; there are {}", Vec::from_iter(cases).join(", ")).into());
     }
     let needed: BTreeSet<&str> =
-        wanted.iter().flat_map(|line| [Some(line.step), line.baseline.map(|(_, step)| step)]).flatten().collect();
+        wanted.iter().flat_map(|line| [Some(line.step), line.baseline.step()]).flatten().collect();
     if cfg!(not(feature = "iceoryx2")) {
         eprintln!("built without feature `iceoryx2`: that baseline is left out (`cargo xtask bench mailbox` has it)");
     }
@@ -220,9 +226,21 @@ fn figures(line: &Line, table: &Table) -> Vec<Figure> {
     };
     let figure = |metric: &'static str| {
         let samples = samples(table, line.step, metric)?;
-        let baseline = line.baseline.and_then(|(name, step)| Some((name, self::samples(table, step, metric)?)));
+        let of_step = |step, metric: &str| self::samples(table, step, metric);
+        let (baseline, ratios) = match line.baseline {
+            Nothing => (None, None),
+            Step(name, step) => {
+                let baseline = of_step(step, metric)?;
+                let ratios = samples.0.iter().zip(&baseline.0).map(|(ours, theirs)| ours / theirs).collect();
+                (Some((name, baseline)), Some(Samples(ratios)))
+            }
+            Floor => {
+                let ratios = (metric == "rtt_ns_p50").then(|| of_step(line.step, "to_floor")).flatten();
+                (of_step(line.step, &metric.replace("rtt", "floor")).map(|floor| ("atomic_floor", floor)), ratios)
+            }
+        };
         let unit = if metric.starts_with("rtt_ns") { "ns" } else { unit(metric) };
-        Some(Figure { bench: "mailbox", case: line.case.to_owned(), metric, unit, samples, baseline })
+        Some(Figure { bench: "mailbox", case: line.case.to_owned(), metric, unit, samples, baseline, ratios })
     };
     [Some(line.metric), slow].into_iter().flatten().filter_map(figure).collect()
 }

@@ -12,9 +12,7 @@ use clap::Subcommand;
 /// The task of a process of the benchmark.
 #[derive(Subcommand)]
 pub(crate) enum Role {
-    /// Bounces an atomic between two cores
-    AtomicFloor { client_cpu: usize, daemon_cpu: usize },
-    /// The same with a message of 64 bytes beside it, filled on one core and read on the other, both ways
+    /// Bounces an atomic between two cores with a message of 64 bytes beside it, filled on one core and read on the other, both ways
     PayloadFloor { client_cpu: usize, daemon_cpu: usize },
     /// Sends every message back over a Unix stream
     UnixEcho { name: String, bytes: usize, waiting: Waiting, cpu: usize },
@@ -48,7 +46,7 @@ pub(crate) enum Role {
     /// Reads every byte of the messages of that mailbox
     Sink { addr: String, cpu: usize },
     /// Has the core write one sync at a time and waits for it
-    Sync { addr: String, cpu: usize },
+    Sync { addr: String, cpu: usize, floor_cpu: usize },
     /// Serves a procedure that copies its request
     Serve { addr: String, cpu: usize },
     /// Calls that procedure, one call at a time
@@ -61,7 +59,6 @@ impl Role {
     pub(crate) fn run(self) -> Result<(), Error> {
         end_with_parent()?;
         match self {
-            Role::AtomicFloor { client_cpu, daemon_cpu } => floor::run(client_cpu, daemon_cpu),
             Role::PayloadFloor { client_cpu, daemon_cpu } => floor::run_with_bytes(client_cpu, daemon_cpu),
             Role::UnixEcho { name, bytes, waiting, cpu } => unix::echo(&name, bytes, waiting, cpu),
             Role::UnixPing { name, bytes, waiting, cpu } => unix::ping(&name, bytes, waiting, cpu),
@@ -76,7 +73,7 @@ impl Role {
             Role::OneWay { addr, cpu, task, single } => client::one_way(&addr, cpu, &task, single),
             Role::Source { addr, cpu } => client::source(&addr, cpu),
             Role::Sink { addr, cpu } => client::sink(&addr, cpu),
-            Role::Sync { addr, cpu } => client::sync(&addr, cpu),
+            Role::Sync { addr, cpu, floor_cpu } => client::sync(&addr, cpu, floor_cpu),
             Role::Serve { addr, cpu } => client::serve(&addr, cpu),
             Role::Call { addr, cpu } => client::call(&addr, cpu),
             Role::Idle { addr } => client::idle(&addr),

@@ -12,10 +12,17 @@ use std::time::Duration;
 
 /// How long the rings may have the core to themselves, in ns.
 const FULL_TURN_NS: u64 = 50_000;
-/// Looks at the rings between two looks at the clock.
+/// Looks at the rings before the first look at the clock.
 const LOOKS: u32 = 128;
-/// Things that came for the context between two looks at the clock.
+/// Things that came for the context before the first look at the clock.
 const ARRIVALS: u32 = 32;
+/// The clock is looked at, and clients that fell asleep unnoticed are woken, about this often, in ns: the fence and the clock take as
+/// long as half a message.
+const STRIDE_NS: u64 = 20_000;
+const HALF_STRIDE_NS: u64 = STRIDE_NS / 2;
+/// How often [`LOOKS`] and [`ARRIVALS`] are doubled for that, at most: what comes next may take longer than what came last.
+const MOST_DOUBLINGS: u32 = 3;
+
 /// Messages taken from the rings at the beginning of a turn, at most.
 const DRAIN: u32 = 64;
 impl Context {
@@ -57,22 +64,17 @@ impl Context {
     fn spin_on_rings(&mut self) -> bool {
         let start_ns = self.net.now_ns();
         let mut seen = self.host.interface().taken();
+        let mut doublings = 0;
         loop {
-            let mut arrivals = 0;
-            for _ in 0..LOOKS {
-                match self.host.interface_mut().poll_active() {
-                    Some(arrival) => {
-                        arrivals += self.take_arrival(arrival);
-                        if arrivals >= ARRIVALS {
-                            break;
-                        }
-                    }
-                    // No pause between two looks: on many processors that takes as long as a message is under way.
-                    None => self.host.interface_mut().end_look(),
-                }
-            }
+            doublings = self.look_at_rings(doublings);
             self.host.interface_mut().end_turn();
+            let before_ns = self.net.now_ns();
             self.net.update_time();
+            match self.net.now_ns().saturating_sub(before_ns) {
+                0..=HALF_STRIDE_NS => doublings = MOST_DOUBLINGS.min(doublings + 1),
+                STRIDE_NS.. => doublings = doublings.saturating_sub(1),
+                _ => {}
+            }
             if self.host.interface().taken() != seen {
                 seen = self.host.interface().taken();
                 self.net.note_rings();
@@ -85,6 +87,31 @@ impl Context {
                 return true;
             }
         }
+    }
+
+    /// Looks at the rings, and takes what comes, as often as `doublings` says. How often those are to be the next time: not at all after
+    /// the packet of a session, which may have to leave by another way, or if a client was woken, which may sleep again by now.
+    #[inline]
+    fn look_at_rings(&mut self, mut doublings: u32) -> u32 {
+        let (mut looks, mut arrivals) = (0, 0);
+        while looks < LOOKS << doublings && arrivals < ARRIVALS << doublings {
+            looks += 1;
+            match self.host.interface_mut().poll_active() {
+                Some(arrival) => {
+                    if matches!(arrival, Arrival::Session { .. }) {
+                        doublings = 0;
+                    }
+                    arrivals += self.take_arrival(arrival);
+                }
+                // No pause between two looks: on many processors that takes as long as a message is under way.
+                None => {
+                    if self.host.interface_mut().end_look() {
+                        doublings = 0;
+                    }
+                }
+            }
+        }
+        doublings
     }
 
     /// Takes what came for the context: how many things that was.

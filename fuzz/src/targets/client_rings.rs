@@ -20,6 +20,8 @@ use crossdock_mailbox::host::DomainSegments;
 use crossdock_mailbox::{ConditionAddress, HugePages, SyncAddress, SyncPool};
 
 const SEGMENT_BYTES: u64 = 1 << 20;
+/// Slots of a writer are granted again.
+const REGRANT: u8 = 9;
 /// Steps of an input: fewer than make a ring that nobody empties full.
 const MOST_STEPS: usize = 200;
 /// Unrequested signals: with what the client sends in this number of steps they leave room in its ring. A client waits for
@@ -188,7 +190,8 @@ impl World {
         match act {
             Act::Entry(entry) => entry.push(daemon),
             Act::Near { port, op, slot, target, offset, len } => {
-                let entry = (1 + op % 4, slot.into(), 1, u16::from(target % 4), offset % (1 << 20), len.into());
+                let op = [1, 2, 3, 4, REGRANT][usize::from(op % 5)];
+                let entry = (op, slot.into(), 1, u16::from(target % 4), offset % (1 << 20), len.into());
                 daemon.push(u16::from(port % 4), entry);
             }
             Act::Many { port, op, slot, count } => {

@@ -181,7 +181,9 @@ impl World {
             HostEvent::Honest => self.honest_put(),
             HostEvent::Look => match self.host.poll_active() {
                 Some(arrival) => self.take(arrival),
-                None => self.host.end_look(),
+                None => {
+                    self.host.end_look();
+                }
             },
             HostEvent::Turn => self.turn(),
         }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 pub(super) const MAGIC: [u8; 8] = *b"xdockshm";
 /// Of everything that daemon and client share: these packets, the control segment's layout, the operations.
-pub(super) const VERSION: u32 = 5;
+pub(super) const VERSION: u32 = 6;
 const WELCOME: u32 = 0;
 const REFUSAL: u32 = 1;
 const FAREWELL: u32 = 2;

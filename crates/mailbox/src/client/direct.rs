@@ -7,7 +7,9 @@
 use super::watcher::{Sleeper, Watch};
 use crate::failpoint::failpoint;
 use crate::segment::Segment;
-use crate::shared::{Descriptor, DirectBlock, DirectCounts, RingReader, RingWriter, SLOTS, SleepFlag, down, up};
+use crate::shared::{
+    Descriptor, DirectBlock, DirectCounts, Regrants, RingReader, RingWriter, SLOTS, SleepFlag, down, up,
+};
 use std::sync::Arc;
 
 /// The first of the numbers by which a reader names slots of the writer's.
@@ -35,6 +37,8 @@ pub(crate) struct WriterLink {
     back: RingReader<Descriptor>,
     /// From the core: what the reader gave back from outside its ring.
     returned: RingReader<Descriptor>,
+    /// The rest of an entry of several slots.
+    freed: Regrants,
     reader: SleepFlag,
     counts: DirectCounts,
     puts: u64,
@@ -63,6 +67,7 @@ impl WriterLink {
             forward,
             back,
             returned,
+            freed: Regrants::default(),
             reader,
             counts,
             puts: 0,
@@ -109,18 +114,36 @@ impl WriterLink {
     /// It gave back what it does not have.
     #[inline(always)]
     pub(crate) fn reclaim(&mut self) -> Result<Option<(u16, u16)>, ()> {
+        if let Some(slot) = self.freed.pop() {
+            return self.reclaim_slot(slot, None);
+        }
         let Some(entry) = self.back.pop().or_else(|| self.returned.pop()) else {
             self.sleeper.note_look();
             return Ok(None);
         };
-        let lent = self.lent.get_mut(usize::from(entry.slot)).ok_or(())?;
-        if entry.op != up::FREE || *lent != u32::from(entry.generation) + 1 {
+        match entry.op {
+            up::FREE => self.reclaim_slot(entry.slot, Some(entry.generation)),
+            up::FREE_MANY => {
+                self.freed = Regrants::of(entry).ok_or(())?;
+                let first = self.freed.pop().ok_or(())?;
+                self.reclaim_slot(first, None)
+            }
+            _ => Err(()),
+        }
+    }
+
+    /// A slot comes back, by the generation that the other end says or the one that it was lent in.
+    #[inline(always)]
+    fn reclaim_slot(&mut self, slot: u16, said: Option<u16>) -> Result<Option<(u16, u16)>, ()> {
+        let lent = self.lent.get_mut(usize::from(slot)).ok_or(())?;
+        let generation = lent.checked_sub(1).ok_or(())? as u16;
+        if said.is_some_and(|said| said != generation) {
             return Err(());
         }
         *lent = 0;
         self.lent_count -= 1;
         self.dry = Dry::No;
-        Ok(Some((entry.slot, entry.generation)))
+        Ok(Some((slot, generation)))
     }
 
     /// How many buffers this writer is to have ahead once it uses these rings no more.
@@ -192,6 +215,8 @@ pub(crate) struct ReaderLink {
     /// Messages ended or moved on, and their bytes.
     gets: u64,
     bytes: u64,
+    /// Slots of messages that are ended together, and in no entry yet.
+    freed: Regrants,
     /// Messages of this side that had been dropped before.
     dropped_before: u32,
     /// The writer puts nothing more in.
@@ -222,6 +247,7 @@ impl ReaderLink {
             counts,
             gets: 0,
             bytes: 0,
+            freed: Regrants::default(),
             dropped_before,
             is_over: false,
             pause: Pause::No,
@@ -258,6 +284,30 @@ impl ReaderLink {
         failpoint!("direct.end_get.before_push");
         self.count(whole_len);
         self.back.push(Descriptor { slot: entry.slot - FIRST_OF_PEER, ..entry });
+        failpoint!("direct.end_get.after_push");
+        self.writer.wants() && self.writer.take()
+    }
+
+    /// The same for one of several messages; the last of them is followed by [`ReaderLink::end_burst`].
+    #[inline(always)]
+    pub(crate) fn end_one_of_many(&mut self, slot: u16, whole_len: u32) -> bool {
+        let wakes = self.freed.count() == Regrants::MOST && self.end_burst();
+        self.freed.add(slot - FIRST_OF_PEER);
+        self.gets += 1;
+        self.bytes += u64::from(whole_len);
+        wakes
+    }
+
+    /// Gives the slots back that are in no entry yet. Whether to wake the writer.
+    #[inline]
+    pub(crate) fn end_burst(&mut self) -> bool {
+        if self.freed.count() == 0 {
+            return false;
+        }
+        failpoint!("direct.end_get.before_push");
+        self.counts.set(DirectCounts::MESSAGES, self.gets);
+        self.counts.set(DirectCounts::BYTES, self.bytes);
+        self.back.push(std::mem::take(&mut self.freed).entry(up::FREE_MANY));
         failpoint!("direct.end_get.after_push");
         self.writer.wants() && self.writer.take()
     }

@@ -97,7 +97,7 @@ impl Records {
     /// Takes in a slot that the daemon handed over, with bytes in `segment`. None, if they are not all inside, there is no such slot, or
     /// it is in this process's hands already: no daemon says that.
     #[inline(always)]
-    fn take_in(&self, segment: &Segment, entry: Descriptor) -> Option<Granted> {
+    fn take_in(&self, segment: &Segment, entry: Descriptor) -> Option<NonNull<Record>> {
         let data = segment.at(entry.offset as usize, entry.len as usize)?;
         let record = self.0.get(usize::from(entry.slot))?;
         // Acquire: whoever had it before is done with it. One thread at a time takes in (the port's owner, or under the
@@ -114,19 +114,36 @@ impl Records {
         slip.whole = (entry.offset, entry.len);
         slip.generation = entry.generation;
         slip.label = entry.target >> 1;
-        Some(Granted(NonNull::from(record)))
+        Some(NonNull::from(record))
     }
 
     /// Takes in what a GRANT names; as `take_in`.
     #[inline(always)]
     pub(crate) fn granted(&self, memory: &Memory, entry: Descriptor) -> Option<Granted> {
-        self.take_in(&memory.shared, entry)
+        self.take_in(&memory.shared, entry).map(Granted)
     }
 
     /// Takes in a slot again that went to the reader over direct rings, with all of the buffer that it was granted with. None if
     /// it is in this process's hands, or in another of its lives.
     #[inline(always)]
     pub(crate) fn granted_again(&self, memory: &Memory, slot: u16, generation: u16) -> Option<Granted> {
+        self.take_in_again(memory, slot, |last| (last == generation).then_some(last))
+    }
+
+    /// Takes in a slot that a REGRANT names: one generation later, with all of the buffer that it was granted with last. None if it is in
+    /// this process's hands, or never was.
+    #[inline(always)]
+    pub(crate) fn regranted(&self, memory: &Memory, slot: u16) -> Option<Granted> {
+        self.take_in_again(memory, slot, |last| Some(last.wrapping_add(1)))
+    }
+
+    #[inline(always)]
+    fn take_in_again(
+        &self,
+        memory: &Memory,
+        slot: u16,
+        generation: impl FnOnce(u16) -> Option<u16>,
+    ) -> Option<Granted> {
         let record = self.0.get(usize::from(slot))?;
         // As in `take_in`.
         if record.is_out.load(Ordering::Acquire) {
@@ -135,26 +152,39 @@ impl Records {
         // SAFETY: nobody has the slip, and this call is the only one that takes in.
         let slip = unsafe { &mut *record.slip.get() };
         let (offset, len) = slip.whole;
-        if slip.generation != generation {
-            return None;
-        }
+        let generation = generation(slip.generation).filter(|_| len > 0)?;
+        slip.generation = generation;
         slip.data = memory.shared.at(offset as usize, len as usize)?;
         (slip.offset, slip.len) = (offset, len);
         record.is_out.store(true, Ordering::Relaxed);
         Some(Granted(NonNull::from(record)))
     }
 
-    /// Takes in what a MESSAGE names, for the application, by the side `claim`, which keeps this table; as `take_in`.
+    /// Takes in what a MESSAGE names; as `take_in`.
     #[inline(always)]
-    pub(crate) fn delivered(
-        &self,
-        memory: &Memory,
-        entry: Descriptor,
-        claim: impl FnOnce() -> Arc<Claim>,
-    ) -> Option<Held> {
+    pub(crate) fn delivered(&self, memory: &Memory, entry: Descriptor) -> Option<Delivered> {
         let segment = if entry.target & 1 == 0 { &memory.shared } else { &memory.inbox };
-        let taken = self.take_in(segment, entry)?;
-        Some(taken.into_held(claim()))
+        self.take_in(segment, entry).map(Delivered)
+    }
+}
+
+/// A slot with a message to read, not yet in the application's hands. Whoever has it keeps the table that it is of.
+pub(crate) struct Delivered(NonNull<Record>);
+
+impl Delivered {
+    /// For the application, by the side `claim`, which keeps the table.
+    #[inline(always)]
+    pub(crate) fn claimed(self, claim: Arc<Claim>) -> Held {
+        // SAFETY: the table is kept, and the slip is this value's.
+        unsafe { (*self.0.as_ref().slip.get()).claim = Some(claim) };
+        Held(self.0)
+    }
+
+    /// For the application, which only has it as long as the side that took it in is borrowed: without a claim of its own. It must not be
+    /// dropped, but ended.
+    #[inline(always)]
+    pub(crate) fn unclaimed(self) -> Held {
+        Held(self.0)
     }
 }
 
@@ -217,20 +247,14 @@ impl Granted {
         }
     }
 
-    #[inline(always)]
-    fn into_held(self, claim: Arc<Claim>) -> Held {
-        // SAFETY: as above.
-        unsafe { (*self.0.as_ref().slip.get()).claim = Some(claim) };
-        Held(self.0)
-    }
-
     /// The first `len` bytes of it, for the application, by the side `claim`, which keeps the table.
     #[inline(always)]
     pub(crate) fn hold(self, len: u32, claim: Arc<Claim>) -> HeldMut {
         // SAFETY: as above.
         let slip = unsafe { &mut *self.0.as_ref().slip.get() };
         slip.len = slip.len.min(len);
-        HeldMut(self.into_held(claim))
+        slip.claim = Some(claim);
+        HeldMut(Held(self.0))
     }
 }
 
@@ -252,7 +276,8 @@ unsafe impl Sync for Held {}
 impl Held {
     #[inline(always)]
     fn slip(&self) -> &Slip {
-        // SAFETY: the claim in the slip keeps the table; the slip is this value's, and lent to be read.
+        // SAFETY: the claim in the slip keeps the table, or the reader that a burst has borrowed; the slip is this value's, and lent to
+        // be read.
         unsafe { &*self.0.as_ref().slip.get() }
     }
 

@@ -2,7 +2,7 @@
 
 use super::claim::Claim;
 use super::error::MailboxError;
-use super::held::{Granted, Held};
+use super::held::{Delivered, Granted};
 use super::inner::Inner;
 use crate::failpoint::failpoint;
 use crate::shared::{
@@ -94,7 +94,11 @@ impl Port {
         // Before the lane: what was passed before this entry was written is seen there then.
         let is_ready = self.down.is_ready();
         let Some(offer) = self.claim.inner.lane.peek() else {
-            return if is_ready { self.down.pop() } else { None };
+            if is_ready {
+                return self.down.pop();
+            }
+            self.claim.inner.lane.pause();
+            return None;
         };
         let Passed { signal, port, after } = offer.passed;
         if port != self.number {
@@ -140,7 +144,7 @@ impl Port {
 
     /// Takes in what a MESSAGE of the core's names.
     #[inline(always)]
-    pub(crate) fn delivered(&mut self, entry: Descriptor) -> Option<Held> {
+    pub(crate) fn delivered(&self, entry: Descriptor) -> Option<Delivered> {
         if usize::from(entry.slot) >= SLOTS {
             return None;
         }
@@ -149,10 +153,8 @@ impl Port {
 
     /// Takes in what a MESSAGE names, of the core's or of the other end of direct rings.
     #[inline(always)]
-    pub(crate) fn delivered_directly(&mut self, entry: Descriptor) -> Option<Held> {
-        let Port { claim, spare, .. } = self;
-        let reference = || spare.pop().unwrap_or_else(|| claim.clone());
-        claim.records.delivered(&claim.inner.memory, entry, reference)
+    pub(crate) fn delivered_directly(&self, entry: Descriptor) -> Option<Delivered> {
+        self.claim.records.delivered(&self.claim.inner.memory, entry)
     }
 
     /// An error if the mailbox or the daemon is known to be gone.
@@ -199,6 +201,12 @@ impl Port {
     fn call(&mut self, call: Call) {
         self.claim.inner.lane.call(call, self.number);
         self.ring();
+    }
+
+    /// Takes in what one of the slots of a REGRANT is.
+    #[inline(always)]
+    pub(crate) fn regranted(&self, slot: u16) -> Option<Granted> {
+        self.claim.records.regranted(&self.claim.inner.memory, slot)
     }
 
     /// Notes that the other end of direct rings wrote there what cannot be.

@@ -3,7 +3,7 @@
 use super::claim::Interrupter;
 use super::direct::{ReaderLink, is_of_peer};
 use super::error::MailboxError;
-use super::held::Held;
+use super::held::{Delivered, Held};
 use super::port::Port;
 use super::signal::SignalSide;
 use super::wait::Wait;
@@ -14,7 +14,7 @@ use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
 /// Looks before a call settles down to wait: about as long as a core that is awake takes to answer.
-const FIRST_LOOKS: u32 = 256;
+const FIRST_LOOKS: u32 = 64;
 
 /// The reading side of a mailbox.
 ///
@@ -94,9 +94,9 @@ impl Reader {
         if let Side::Rings(rings) = &mut self.side {
             // An error is met again by the next call, which begins with it.
             while messages.len() < most
-                && let Ok(Some(held)) = rings.look()
+                && let Ok(Some(delivered)) = rings.next()
             {
-                messages.push(Message(held));
+                messages.push(Message(delivered.unclaimed()));
             }
         }
         Ok(Burst { reader: self, messages })
@@ -177,9 +177,9 @@ impl Drop for Burst<'_> {
         match &mut self.reader.side {
             Side::Rings(rings) => {
                 for message in messages.drain(..) {
-                    rings.end_one_of_many(message.0);
+                    rings.end_own(message.0, false);
                 }
-                rings.port.ring();
+                rings.end_burst();
             }
             Side::Signals(side) => messages.drain(..).for_each(|message| side.end_get(message.0)),
         }
@@ -242,17 +242,23 @@ impl RingsReader {
     /// The next message, if it is there.
     #[inline(always)]
     fn look(&mut self) -> Result<Option<Held>, MailboxError> {
+        Ok(self.next()?.map(|delivered| delivered.claimed(self.port.reference())))
+    }
+
+    /// The same before the application has it.
+    #[inline(always)]
+    fn next(&mut self) -> Result<Option<Delivered>, MailboxError> {
         loop {
             if self.link.is_some()
-                && let Some(held) = self.look_at_link()?
+                && let Some(delivered) = self.look_at_link()?
             {
-                return Ok(Some(held));
+                return Ok(Some(delivered));
             }
             let Some(entry) = self.port.next() else { return Ok(None) };
             if entry.op == down::MESSAGE {
-                let Some(held) = self.port.delivered(entry) else { return Err(self.port.broken(entry)) };
+                let Some(delivered) = self.port.delivered(entry) else { return Err(self.port.broken(entry)) };
                 failpoint!("reader.begin_get.after_pop");
-                return Ok(Some(held));
+                return Ok(Some(delivered));
             }
             self.other(entry)?;
         }
@@ -260,11 +266,11 @@ impl RingsReader {
 
     /// The next message that came over the direct rings.
     #[inline(always)]
-    fn look_at_link(&mut self) -> Result<Option<Held>, MailboxError> {
+    fn look_at_link(&mut self) -> Result<Option<Delivered>, MailboxError> {
         let Some(link) = &mut self.link else { return Ok(None) };
         match link.next() {
             Ok(Some(entry)) => match self.port.delivered_directly(entry) {
-                Some(held) => Ok(Some(held)),
+                Some(delivered) => Ok(Some(delivered)),
                 None => Err(self.spoil()),
             },
             Ok(None) => {
@@ -332,25 +338,43 @@ impl RingsReader {
 
     #[inline(always)]
     fn end_get(&mut self, held: Held) {
-        self.end_one_of_many(held);
+        if held.is_of(&self.port.claim) {
+            self.end_own(held, true);
+            self.port.ring();
+        }
+        // The drop of another reader's knows where it belongs.
+    }
+
+    /// Gives back what [`RingsReader::end_own`] has kept of several messages, and rings the core.
+    #[inline(always)]
+    fn end_burst(&mut self) {
+        if let Some(link) = &mut self.link {
+            if link.end_burst() {
+                self.port.wake_peer();
+            }
+            if link.is_over() {
+                self.end_link();
+            }
+        }
         self.port.ring();
     }
 
-    /// Ends a message; the last of them is followed by a ring.
+    /// Ends a message of this reader, alone or together with others. A ring follows, after the last of those.
     #[inline(always)]
-    fn end_one_of_many(&mut self, held: Held) {
-        if !held.is_of(&self.port.claim) {
-            return; // its drop knows where it belongs
-        }
+    fn end_own(&mut self, held: Held, is_alone: bool) {
         failpoint!("reader.end_get.before_push");
         let whole_len = held.whole_len();
         let (entry, claim) = held.into_entry(up::FREE, 0);
         match &mut self.link {
             Some(link) if is_of_peer(entry.slot) => {
-                if link.end(entry, whole_len) {
+                let wakes = match is_alone {
+                    true => link.end(entry, whole_len),
+                    false => link.end_one_of_many(entry.slot, whole_len),
+                };
+                if wakes {
                     self.port.wake_peer();
                 }
-                if link.is_over() {
+                if is_alone && link.is_over() {
                     self.end_link();
                 }
             }

@@ -563,8 +563,8 @@ impl SignalSide {
         match head.op {
             down::MESSAGE => {
                 let inner = self.inner();
-                let claim = || self.claim.clone();
-                let held = inner.with_signals(|_| inner.records.delivered(&inner.memory, *head, claim));
+                let delivered = inner.with_signals(|_| inner.records.delivered(&inner.memory, *head));
+                let held = delivered.map(|delivered| delivered.claimed(self.claim.clone()));
                 held.ok_or_else(|| self.broken(answer))
             }
             down::REFUSED => Err(MailboxError::refused(Reason::from_code(head.target), 0, 0)),

@@ -127,7 +127,10 @@ impl SyncWord {
         if self.is_read {
             return Err(MailboxError::SyncRead);
         }
-        let Some(value) = self.passed().or_else(|| self.cell().poll(self.generation)) else { return Ok(None) };
+        let Some(value) = self.passed().or_else(|| self.cell().poll(self.generation)) else {
+            self.inner.lane.pause();
+            return Ok(None);
+        };
         failpoint!("sync.read.after_read");
         self.is_read = true;
         Ok(Some(value))

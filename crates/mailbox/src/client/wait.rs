@@ -26,8 +26,8 @@ impl Wait {
     }
 }
 
-/// Looks between two of the checks that cost more than a look. Without a pause (`spin_loop`) between two looks: on many
-/// processors that takes as long as a message is under way.
+/// Looks between two of the checks that cost more than a look. A look pauses only while an answer is to come over the lane
+/// ([`crate::shared::ClientLane::pause`]): on many processors a pause takes as long as a message is under way.
 const LOOKS: u32 = 64;
 /// How long to look before letting others run: a few times what a round trip to a core that is awake takes.
 const SPIN: Duration = Duration::from_micros(5);

@@ -8,7 +8,7 @@ use super::port::Port;
 use super::signal::SignalSide;
 use super::wait::Wait;
 use crate::failpoint::failpoint;
-use crate::shared::{Descriptor, PORT_ENTRIES, Reason, TakenCount, down, up};
+use crate::shared::{Descriptor, PORT_ENTRIES, Reason, Regrants, TakenCount, down, up};
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -317,7 +317,7 @@ impl fmt::Debug for Put {
 /// How many of the buffers that have been granted meanwhile are taken in after a put: the next message does not wait for all of them.
 const REFILLED: usize = 8;
 /// How many messages ahead memory is asked for, out of the cache of the core that read what was in it last.
-const WRITTEN_AHEAD: usize = 4;
+const WRITTEN_AHEAD: usize = 8;
 
 /// A buffer larger than those granted ahead that was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -548,6 +548,7 @@ impl RingsWriter {
                     }
                 }
                 down::GRANT => self.granted(entry)?,
+                down::REGRANT => self.regranted(entry)?,
                 down::REFUSED if self.request != Request::None => {
                     let asked = std::mem::replace(&mut self.request, Request::None);
                     return Ok(Some((asked, entry)));
@@ -684,6 +685,20 @@ impl RingsWriter {
                 self.usual = granted.capacity();
                 self.cached.push(granted);
             }
+        }
+        Ok(())
+    }
+
+    /// Takes in slots that have the buffers again that are granted ahead.
+    #[inline(always)]
+    fn regranted(&mut self, entry: Descriptor) -> Result<(), MailboxError> {
+        let Some(mut slots) = Regrants::of(entry) else { return Err(self.port.broken(entry)) };
+        while let Some(slot) = slots.pop() {
+            let Some(granted) = self.port.regranted(slot) else { return Err(self.port.broken(entry)) };
+            self.cached.push(granted);
+        }
+        if let Some(link) = &mut self.link {
+            link.note_grant();
         }
         Ok(())
     }

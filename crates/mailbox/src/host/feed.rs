@@ -155,17 +155,20 @@ impl HostInterface {
         self.has_given = false;
     }
 
-    /// The same without the fence, and without forgetting which ports were given something.
+    /// The same without the fence, and without forgetting which ports were given something. Whether any client was woken since that.
     #[inline]
-    pub(super) fn wake_sleepers(&mut self) {
+    pub(super) fn wake_sleepers(&mut self) -> bool {
+        let mut is_any_woken = false;
         for &index in &self.notified {
             if let Some(client) = self.clients.at_mut(index) {
                 // Once: it takes a while until it runs, or it may only say that it sleeps.
                 if !client.is_woken {
                     client.is_woken = client.wake_if_asleep();
                 }
+                is_any_woken |= client.is_woken;
             }
         }
+        is_any_woken
     }
 
     /// Notifies a port's client that its mailbox is gone, unless that is because the client has left.

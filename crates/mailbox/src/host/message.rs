@@ -69,6 +69,8 @@ pub(crate) struct Span {
     pub(crate) end: u32,
     /// How many records the core counts in it, for reports of losses.
     pub(crate) records: u32,
+    /// The slot of its writer's port in which it was granted last.
+    pub(crate) slot: u16,
     /// The mailbox that it was last taken from.
     pub(crate) origin: MailboxKey,
     /// Where the buffer goes once it is freed.
@@ -93,9 +95,17 @@ impl Span {
             first,
             end: first + bytes,
             records: 0,
+            slot: u16::MAX,
             origin: MailboxKey::NONE,
             home: Home::HEAP,
         }
+    }
+
+    /// All of its buffer, as of a new message; home and slot stay.
+    #[inline(always)]
+    pub(crate) fn renew(&mut self) {
+        let Span { domain, area, buffer, first, end, slot, home, .. } = *self;
+        *self = Span { slot, home, ..Span::of(domain, area, buffer, (first, end - first)) };
     }
 }
 

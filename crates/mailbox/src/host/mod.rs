@@ -63,7 +63,7 @@ const LOOK: u64 = 256;
 /// Entries after which writers are given the buffers that they are due, if the rings are not empty before.
 const FEED_EVERY: u64 = 32;
 /// Turns after which writers get all that they are to have ahead, though they have some: one may hold those that it has, and wait.
-const REFILL_TURNS: u32 = 64;
+const REFILL_TURNS: u32 = 16;
 /// The core's own domain: for mailboxes that no client of a domain owns or reads.
 const CORE_DOMAIN: u16 = 0;
 
@@ -449,13 +449,11 @@ impl HostInterface {
 
     /// The same between two looks of who looks again and again: it wakes those that are seen to sleep. A client that
     /// falls asleep meanwhile may be seen by [`HostInterface::end_turn`] only, whose fence would take longer than a
-    /// message does; so that has to follow soon.
+    /// message does; so that has to follow soon. Sooner if any client was woken, which this returns: it is not woken again until then.
     #[inline]
-    pub fn end_look(&mut self) {
+    pub fn end_look(&mut self) -> bool {
         self.feed();
-        if std::mem::take(&mut self.has_given) {
-            self.wake_sleepers();
-        }
+        std::mem::take(&mut self.has_given) && self.wake_sleepers()
     }
 
     // --- messages in the core's hands ---

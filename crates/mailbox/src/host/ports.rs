@@ -8,7 +8,7 @@ use super::message::{Area, Home, Message, Span};
 use super::slots::{Given, ProtocolViolation};
 use super::tables::Domains;
 use super::{Arrival, HostInterface};
-use crate::shared::{Descriptor, Passed, Reason, SIGNALS, Signal, down, up};
+use crate::shared::{Descriptor, Passed, Reason, Regrants, SIGNALS, Signal, down, up};
 
 /// Whether a port has so few grants of those that it is to have ahead that it is given more at once. Most come back by themselves
 /// when their messages are freed. Others are granted many together: the client then finds them in one look, and the rings' lines move
@@ -145,10 +145,13 @@ impl HostInterface {
         self.freed = true;
         if let Some(entry) = self.mailbox_mut(mailbox) {
             entry.leaves(len);
+            let is_watched = entry.is_watched;
             if !entry.queue.is_empty() {
                 self.pump(mailbox);
             }
-            self.note_change(mailbox);
+            if is_watched {
+                self.note_change(mailbox);
+            }
         }
     }
 
@@ -213,7 +216,7 @@ impl HostInterface {
             }
             CoreReader::None => {
                 mailbox.enters(message.0.len);
-                let empty = mailbox.queue.is_empty();
+                let (empty, is_watched) = (mailbox.queue.is_empty(), mailbox.is_watched);
                 if let (true, Some(reader)) = (empty, mailbox.reader) {
                     // The usual way of a message to a reader: no queue.
                     if let Err(message) = self.deliver(to, reader, message) {
@@ -223,7 +226,9 @@ impl HostInterface {
                     mailbox.queue.push_back(message);
                     self.pump(to);
                 }
-                self.note_change(to);
+                if is_watched {
+                    self.note_change(to);
+                }
                 None
             }
         }
@@ -264,24 +269,30 @@ impl HostInterface {
     /// Hands a message to the reader's port; gives it back if it has no room, or no memory for a copy.
     #[inline(always)]
     pub(super) fn deliver(&mut self, from: MailboxKey, to: PortKey, message: Message) -> Result<(), Message> {
-        let Some(client) = self.clients.present(to.client) else { return Err(message) };
-        let domain = client.domain;
-        match client.present_port(to.port) {
-            Some(port) if port.has_room(&message) => {}
-            _ => return Err(message),
+        match self.clients.present(to.client).map(|client| client.domain) {
+            Some(domain) if message.0.domain == domain => self.hand_over(from, to, message),
+            Some(domain) => self.deliver_across(from, to, message, domain),
+            None => Err(message),
         }
-        if message.0.domain == domain {
-            return self.hand_over(from, to, message);
+    }
+
+    /// The same for a message from elsewhere than the reader's domain.
+    #[inline(never)]
+    fn deliver_across(&mut self, from: MailboxKey, to: PortKey, message: Message, domain: u16) -> Result<(), Message> {
+        if !self.clients.present_port(to).is_some_and(|port| port.has_room(&message)) {
+            return Err(message);
         }
         let copy = self.cross(message, domain, from)?;
         self.hand_over(from, to, copy)
     }
 
-    /// Hands a message in the memory of its reader's domain to the reader's port.
+    /// Hands a message in the memory of its reader's domain to the reader's port; gives it back if that has no room.
     #[inline(always)]
     fn hand_over(&mut self, from: MailboxKey, to: PortKey, mut message: Message) -> Result<(), Message> {
         let Some(client) = self.clients.present(to.client) else { return Err(message) };
-        let Some(port) = client.present_port(to.port) else { return Err(message) };
+        let Some(port) = client.present_port(to.port).filter(|port| port.has_room(&message)) else {
+            return Err(message);
+        };
         message.0.origin = from;
         let (target, bytes) = (message.0.area as u16 | message.0.tag << 1, message.0.len);
         let entry = port.slots.deliver(message)?;
@@ -433,7 +444,9 @@ impl HostInterface {
         outcome
     }
 
-    /// Grants buffers of freed messages to the port that they came from, as long as that is due some and nobody lacks memory; `next` gives the messages that are of that home, and whose buffers nobody else has a claim on.
+    /// Grants buffers of freed messages to the port that they came from, as long as that is due some and nobody lacks memory; `next`
+    /// gives the messages that are of that home, and whose buffers nobody else has a claim on. One that goes back into its slot takes a
+    /// byte of an entry ([`Regrants`]), the others an entry each.
     #[inline(always)]
     pub(super) fn grant_again(&mut self, home: Home, mut next: impl FnMut(&Domains) -> Option<Message>) {
         if home == Home::HEAP || self.is_short {
@@ -449,19 +462,34 @@ impl HostInterface {
             return;
         }
         let before = port.slots.granted();
+        let (mut regrants, mut left) = (Regrants::default(), None);
         let mut room = self.config.client_bytes.saturating_sub(used);
         let buffer_bytes = u64::from(port.grant_bytes.next_power_of_two());
         while port.slots.granted() < port.ahead
             && let Some(rest) = room.checked_sub(buffer_bytes)
             && let Some(mut message) = next(&self.domains)
         {
-            let Span { domain, area, buffer, first, end, .. } = *message.0;
-            *message.0 = Span { home, ..Span::of(domain, area, buffer, (first, end - first)) };
-            match port.slots.grant(message) {
-                Ok(entry) => port.down.push(Descriptor { op: down::GRANT, ..entry }),
-                Err(message) => return self.release(message),
+            message.0.renew();
+            match port.slots.grant_again(message) {
+                Ok(slot) => regrants.add(slot),
+                Err(message) => match port.slots.grant(message) {
+                    Ok(entry) => port.down.push(Descriptor { op: down::GRANT, ..entry }),
+                    Err(message) => {
+                        left = Some(message);
+                        break;
+                    }
+                },
             }
             room = rest;
+            if regrants.count() == Regrants::MOST {
+                port.down.push(std::mem::take(&mut regrants).entry(down::REGRANT));
+            }
+        }
+        if regrants.count() > 0 {
+            port.down.push(regrants.entry(down::REGRANT));
+        }
+        if let Some(message) = left {
+            return self.release(message);
         }
         if port.slots.granted() == before {
             return;

@@ -6,10 +6,10 @@ use super::prepared::{DomainSegments, Prepared};
 use crate::attach::Peer;
 use crate::segment::Segment;
 use crate::shared::{
-    Call, ClientLane, ControlLayout, Descriptor, DoorbellPage, PORT_ENTRIES, Passed, RingReader, RingWriter,
-    SIGNAL_ENTRIES, Signal, SyncCell,
+    Call, ClientLane, ControlLayout, Descriptor, DoorbellPage, PORT_ENTRIES, Passed, Regrants, RingReader, RingWriter,
+    SIGNAL_ENTRIES, Signal, SyncCell, down,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -24,6 +24,10 @@ pub struct RawClient {
     domain: Arc<DomainSegments>,
     up: HashMap<u16, RingWriter<Descriptor>>,
     down: HashMap<u16, RingReader<Descriptor>>,
+    /// The last grant of each slot, by port and slot.
+    grants: HashMap<(u16, u16), RawDescriptor>,
+    /// Of a REGRANT that was taken from a port's ring, the rest, as grants.
+    regrants: HashMap<u16, VecDeque<RawDescriptor>>,
     lane: ClientLane,
     signal_up: RingWriter<Signal>,
     signal_down: RingReader<Signal>,
@@ -53,9 +57,10 @@ impl RawClient {
         let signal_up = RingWriter::new(&control, ControlLayout::signal_up(), SIGNAL_ENTRIES).ok_or_else(short)?;
         let signal_down = RingReader::new(&control, ControlLayout::signal_down(), SIGNAL_ENTRIES).ok_or_else(short)?;
         let lane = ClientLane::new(&control).ok_or_else(short)?;
-        let (up, down) = (HashMap::new(), HashMap::new());
-        let _socket = ours.into();
-        Ok((RawClient { control, domain: domain.clone(), up, down, lane, signal_up, signal_down, _socket }, prepared))
+        let (up, down, grants, regrants) = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
+        let (_socket, domain) = (ours.into(), domain.clone());
+        let client = RawClient { control, domain, up, down, grants, regrants, lane, signal_up, signal_down, _socket };
+        Ok((client, prepared))
     }
 
     /// Takes hold of a port's rings anew, as after it was opened.
@@ -66,6 +71,7 @@ impl RawClient {
         {
             self.up.insert(port, up);
             self.down.insert(port, down);
+            self.regrants.remove(&port);
         }
     }
 
@@ -79,18 +85,51 @@ impl RawClient {
         }
     }
 
-    /// The next entry that the core wrote to a port's ring.
+    /// The next entry that the core wrote to a port's ring. Each slot that it granted again is a grant, as if it had an entry of its own.
     pub fn pop(&mut self, port: u16) -> Option<RawDescriptor> {
         if !self.down.contains_key(&port) {
             self.begin_port(port);
         }
+        if let Some(grant) = self.regrants.get_mut(&port).and_then(VecDeque::pop_front) {
+            return Some(grant);
+        }
+        let entry = self.down.get_mut(&port)?.pop()?;
+        self.spread(port, entry)
+    }
+
+    /// The next entry that the core wrote to a port's ring, packed as it is.
+    pub fn pop_packed(&mut self, port: u16) -> Option<RawDescriptor> {
         self.down.get_mut(&port)?.pop().as_ref().map(raw)
+    }
+
+    /// The first grant of a REGRANT, whose others are kept; of a GRANT, that, which is noted; else the entry.
+    fn spread(&mut self, port: u16, entry: Descriptor) -> Option<RawDescriptor> {
+        match entry.op {
+            down::GRANT => {
+                self.grants.insert((port, entry.slot), raw(&entry));
+                Some(raw(&entry))
+            }
+            down::REGRANT => {
+                let rest = self.regrants.entry(port).or_default();
+                let mut slots = Regrants::of(entry)?;
+                while let Some(slot) = slots.pop() {
+                    let grant = self.grants.get_mut(&(port, slot))?;
+                    grant.2 = grant.2.wrapping_add(1);
+                    rest.push_back(*grant);
+                }
+                rest.pop_front()
+            }
+            _ => Some(raw(&entry)),
+        }
     }
 
     /// The next entry that the core wrote to a port's ring or passed for it, in the order in which it did.
     pub fn next(&mut self, port: u16) -> Option<RawDescriptor> {
         if !self.down.contains_key(&port) {
             self.begin_port(port);
+        }
+        if self.regrants.get(&port).is_some_and(|rest| !rest.is_empty()) {
+            return self.pop(port);
         }
         let ring = self.down.get_mut(&port)?;
         let is_ready = ring.is_ready();
@@ -100,7 +139,7 @@ impl RawClient {
                 self.lane.accept(&offer);
                 Some(raw(&offer.passed.signal.head))
             }
-            None if is_ready => ring.pop().as_ref().map(raw),
+            None if is_ready => self.pop(port),
             None => None,
         }
     }

@@ -30,6 +30,9 @@ const BACK_EVERY: u32 = 16;
 pub(super) const BURST: u32 = 32;
 /// The same of a ring that brings back buffers: nobody waits for those, and the next message would wait behind them.
 const BACK_BURST: u32 = 4;
+/// Looks, and entries of other rings, for which a ring is left alone once all of many puts were taken from it: its writer goes on in the
+/// same line, and would have to get it back for each put.
+const REST: u64 = 16;
 /// Entries after which some of the others are looked at, even if the active rings are never empty.
 const MOST_BETWEEN: u32 = 64;
 
@@ -123,6 +126,8 @@ pub(super) struct Polled {
     idle: u32,
     /// Whether the last entry gave a buffer back.
     brought_back: bool,
+    /// The moment until which it is left alone.
+    rests_until: u64,
     is_active: bool,
 }
 
@@ -232,6 +237,8 @@ pub(super) struct Rings {
     until_aside: u32,
     /// Looks at others until those that bring back buffers are looked at too.
     until_back: u32,
+    /// Looks, and entries taken beyond the first in each.
+    moment: u64,
 }
 
 impl Rings {
@@ -248,7 +255,7 @@ impl Rings {
     /// One more ring: of the client at this index, to this port.
     pub(super) fn add(&mut self, client: u32, port: u16, up: Up) {
         self.order.push(self.rings.len() as u32);
-        self.rings.push(Polled { up, client, port, idle: 0, brought_back: false, is_active: false });
+        self.rings.push(Polled { up, client, port, idle: 0, brought_back: false, rests_until: 0, is_active: false });
         self.note_place(self.rings.len() - 1);
     }
 
@@ -308,13 +315,18 @@ impl Rings {
         let Some(of) = polled(&mut self.clients, client) else { return };
         let Some(ring) = of.place(port).map(|at| &mut self.rings[at]) else { return };
         let Up::Port(entries) = &mut ring.up else { return };
-        let ready = of.lane.ready_before(port, entries, BURST.saturating_sub(self.burst) as usize);
+        let most = BURST.saturating_sub(self.burst) as usize;
+        let ready = of.lane.ready_before(port, entries, most);
         for _ in 0..ready {
             let Some(entry) = entries.pop_if(|entry| entry.op == up::PUT) else { break };
             (self.burst, self.since_aside) = (self.burst + 1, self.since_aside + 1);
+            self.moment += 1;
             if !take(&entry) {
                 break;
             }
+        }
+        if ready < most {
+            ring.rests_until = self.moment + REST;
         }
     }
 
@@ -401,6 +413,7 @@ impl Rings {
     /// None once each of these was looked at and was empty.
     #[inline]
     pub(super) fn take(&mut self, all: bool) -> Option<(u32, u16, Taken)> {
+        self.moment += 1;
         let brings_back = self.order.get(self.cursor).is_some_and(|&at| self.rings[at as usize].brought_back);
         if self.burst >= if brings_back { BACK_BURST } else { BURST } {
             (self.burst, self.cursor) = (0, self.cursor + 1);
@@ -415,7 +428,8 @@ impl Rings {
                     self.cursor = 0;
                 }
                 let at = self.order[self.cursor] as usize;
-                if let Some((port, taken)) = self.next(at) {
+                let rests = !all && self.moment < self.rings[at].rests_until;
+                if !rests && let Some((port, taken)) = self.next(at) {
                     self.burst += 1;
                     self.since_aside += 1;
                     return Some((self.rings[at].client, port, taken));

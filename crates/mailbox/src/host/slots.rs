@@ -24,6 +24,8 @@ struct Slot {
     generation: u16,
     /// How many messages were delivered before this one.
     order: u32,
+    /// The buffer that was in it last.
+    buffer: u32,
     /// The buffer, as a message that covers what was handed out; none in an empty slot.
     message: Option<Message>,
 }
@@ -75,7 +77,7 @@ pub(crate) struct Given {
 impl Slots {
     /// `count` slots, whose generations start at `generation`.
     pub(crate) fn new(count: u16, generation: u16) -> Slots {
-        let slot = || Slot { state: State::Empty, generation, order: 0, message: None };
+        let slot = || Slot { state: State::Empty, generation, order: 0, buffer: u32::MAX, message: None };
         Slots {
             slots: std::iter::repeat_with(slot).take(count.into()).collect(),
             empty: (0..count).rev().collect(),
@@ -121,7 +123,8 @@ impl Slots {
     fn fill(&mut self, state: State, message: Message) -> Result<Descriptor, Message> {
         let Some(number) = self.empty.pop() else { return Err(message) };
         let slot = &mut self.slots[number as usize];
-        let Span { start: offset, len, first, end, .. } = *message.0;
+        let Span { start: offset, len, first, end, buffer, .. } = *message.0;
+        slot.buffer = buffer;
         slot.generation = slot.generation.wrapping_add(1);
         slot.state = state;
         slot.message = Some(message);
@@ -135,6 +138,27 @@ impl Slots {
         let descriptor = self.fill(State::Granted, message)?;
         self.granted += 1;
         Ok(descriptor)
+    }
+
+    /// Hands out a buffer, all of it, in the slot in which its writer had it last: that slot. Gives the message back if that is not the
+    /// one that was emptied last, or has had another buffer since.
+    #[inline(always)]
+    pub(crate) fn grant_again(&mut self, message: Message) -> Result<u16, Message> {
+        let number = message.0.slot;
+        if self.empty.last() != Some(&number) {
+            return Err(message);
+        }
+        let slot = &mut self.slots[usize::from(number)];
+        if slot.buffer != message.0.buffer {
+            return Err(message);
+        }
+        self.empty.pop();
+        self.bytes += u64::from(message.0.end - message.0.first);
+        self.granted += 1;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.state = State::Granted;
+        slot.message = Some(message);
+        Ok(number)
     }
 
     /// Hands out a message to be read.
@@ -174,7 +198,10 @@ impl Slots {
                 self.delivered -= 1;
                 self.delivered_bytes -= u64::from(len);
             }
-            None => self.granted -= 1,
+            None => {
+                self.granted -= 1;
+                span.slot = from.slot;
+            }
         }
         slot.state = State::Empty;
         self.empty.push(from.slot);

@@ -138,6 +138,8 @@ impl CoreLane {
     /// Takes what was peeked at: the next pass is the core's.
     #[inline(always)]
     pub(crate) fn accept(&mut self) {
+        // The answer goes into the same line, which the client has a copy of: it is got back while the entry is seen to.
+        self.words.prefetch(0);
         self.pass = self.pass.wrapping_add(1);
         self.is_ours = true;
     }
@@ -279,6 +281,16 @@ impl ClientLane {
         store(&self.words, ((state >> 1) as u8).wrapping_add(1), passed);
         failpoint!("lane.pass.after_store");
         true
+    }
+
+    /// Between two looks: while the core is to pass the next entry, the line is left to it for a moment. A client that looked without a
+    /// pause would take it away between the core's look and its answer.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub(crate) fn pause(&self) {
+        if self.state.load(Ordering::Relaxed) & 1 == 0 {
+            std::hint::spin_loop();
+        }
     }
 
     /// Calls the core to a port. It is to be rung then, if it sleeps.

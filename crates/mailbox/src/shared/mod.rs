@@ -16,6 +16,7 @@ mod layout;
 mod op;
 #[cfg(all(test, not(any(loom, miri))))]
 mod processes;
+mod regrants;
 mod ring;
 mod sync;
 mod words;
@@ -35,6 +36,7 @@ pub(crate) use layout::{
 };
 pub use op::Reason;
 pub(crate) use op::{down, up};
+pub(crate) use regrants::Regrants;
 pub(crate) use ring::{Descriptor, Entry, RingReader, RingWriter, Signal, TakenCount};
 pub(crate) use sync::SyncCell;
 pub use sync::{ConditionAddress, SyncAddress, SyncPool};

@@ -27,6 +27,8 @@ pub(crate) mod up {
     pub(crate) const MORE: u8 = 8;
     /// The oldest [`REQUEST`] that waits is given up, and refused as such; no answer if none waits.
     pub(crate) const WITHDRAW: u8 = 9;
+    /// Over direct rings only: slots of the writer are given back, whose numbers are the entry's other bytes ([`super::Regrants`]).
+    pub(crate) const FREE_MANY: u8 = 10;
     /// A buffer of `len` bytes for mailbox `target`; bit 0 of `b`: refuse rather than wait.
     pub(crate) const ALLOC: u8 = 16;
     /// A granted slot's message goes to mailbox `target`; no answer.
@@ -77,6 +79,9 @@ pub(crate) mod down {
     pub(crate) const DIRECT_PAUSE: u8 = 7;
     /// To a writer: its [`super::up::MORE`] was seen to. There is one under way at most.
     pub(crate) const DIRECT_MORE: u8 = 8;
+    /// Slots of a writer are granted again, each with the buffer of its last [`GRANT`], and one generation later: the entry's other
+    /// bytes are their numbers ([`super::Regrants`]).
+    pub(crate) const REGRANT: u8 = 9;
     /// Calls procedure `target` of the client with argument `a`; the result goes to the core's sync at address `b`.
     pub(crate) const UPCALL: u8 = 26;
     /// Over the lane only: the client shall write `b` to its sync at address `a`.

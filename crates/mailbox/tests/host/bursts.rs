@@ -57,6 +57,38 @@ fn an_upcall_gets_what_was_put_together_and_its_buffers_go_back_to_their_port() 
 }
 
 #[test]
+fn buffers_that_go_back_into_their_slots_share_entries() {
+    const REGRANT: u8 = 9;
+    let mut world = World::new(1);
+    let (mut client, key, port, mut free) = writes_to_upcall(&mut world);
+    for round in 0..3 {
+        for _ in 0..32 {
+            put(&mut client, port, free.pop().unwrap(), b"one of many");
+        }
+        let Some(Arrival::Upcalls { upcall: 1, .. }) = world.host.poll() else { panic!() };
+        let mut burst = world.host.take_burst();
+        assert_eq!(burst.len(), 32);
+        // One that its task keeps: its slot is not among those of the entries, and has no other buffer meanwhile.
+        let kept = (round == 1).then(|| burst.pop().unwrap());
+        world.host.keep_burst(burst);
+        if round < 2 {
+            free.extend(grants(&mut client, port));
+            assert_eq!(free.len(), 64 - kept.iter().count());
+            kept.into_iter().for_each(|message| world.host.free(message));
+            free.extend(grants(&mut client, port));
+            continue;
+        }
+        let entries: Vec<_> = std::iter::from_fn(|| client.pop_packed(port)).collect();
+        assert_eq!(
+            entries.iter().map(|entry| (entry.0, entry.1 as u8)).collect::<Vec<_>>(),
+            [(REGRANT, 13), (REGRANT, 13), (REGRANT, 6)]
+        );
+    }
+    world.host.detach(key);
+    assert_eq!(world.in_use(), (0, 0));
+}
+
+#[test]
 fn puts_before_an_entry_that_breaks_the_protocol_are_carried_out() {
     let mut world = World::new(1);
     let (mut client, key, port, mut granted) = writes_to_upcall(&mut world);

@@ -24,7 +24,9 @@ fn looks_until_called(
         match arrival {
             Some(Arrival::Call { client: who, .. }) if who == client => return look,
             Some(arrival) => other(world, arrival),
-            None => world.host.end_look(),
+            None => {
+                world.host.end_look();
+            }
         }
     }
     panic!("it was not answered in {LOOKS} looks")

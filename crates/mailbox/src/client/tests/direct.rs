@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::client::{Reader, Writer};
-use crate::shared::{Calls, DirectBlock, DirectLayout, Reason, SIGNAL_ENTRIES, SLOTS, SleepFlag, up};
+use crate::shared::{Calls, DirectBlock, DirectLayout, Reason, Regrants, SIGNAL_ENTRIES, SLOTS, SleepFlag, up};
 use proptest::prelude::*;
 
 /// Where the block lies: behind the buffers.
@@ -244,6 +244,38 @@ fn a_reader_reads_what_was_put_before_it_is_notified_of_the_end() {
     assert_eq!(fake.lane.lock().unwrap().take_calls(), Some(calls));
 }
 
+/// Gives slots back, by one entry.
+fn free_many(slots: &[u16]) -> Descriptor {
+    let mut freed = Regrants::default();
+    slots.iter().for_each(|&slot| freed.add(slot));
+    freed.entry(up::FREE_MANY)
+}
+
+#[test]
+fn messages_of_a_burst_go_back_together_and_are_the_writers_again() {
+    let (attachment, fake) = attach();
+    let (mut reader, _read_port) = reader(&attachment, &fake);
+    assert!(reader.try_begin_get().unwrap().is_none());
+    let (mut forward, mut back) = block(&fake).for_writer().unwrap();
+    for _ in 0..2 {
+        (0..20).for_each(|slot| forward.push(message(slot, 64 * u32::from(slot), 8, 0)));
+        assert_eq!(reader.get_many(32, now()).unwrap().len(), 20);
+        let slots: Vec<u16> = (0..20).collect();
+        assert_eq!([back.pop(), back.pop()], [&slots[..13], &slots[13..]].map(|slots| Some(free_many(slots))));
+        assert!(back.pop().is_none());
+    }
+    let (attachment, fake) = attach();
+    let (mut writer, _write_port) = writer(&attachment, &fake);
+    let (mut forward, mut back) = block(&fake).for_reader().unwrap();
+    for _ in 0..3 {
+        put(&mut writer, b"one");
+        put(&mut writer, b"two");
+        let slots = [forward.pop().unwrap().slot, forward.pop().unwrap().slot];
+        assert_eq!(writer.begin_put(1, now()).unwrap_err(), MailboxError::TimedOut);
+        back.push(free_many(&slots));
+    }
+}
+
 #[test]
 fn entries_that_the_other_end_cannot_have_end_the_mailbox_and_nothing_else() {
     let wrong = [
@@ -251,6 +283,12 @@ fn entries_that_the_other_end_cannot_have_end_the_mailbox_and_nothing_else() {
         Descriptor { op: up::FREE, slot: 7, generation: 107, ..Descriptor::default() },
         Descriptor { op: up::FREE, slot: u16::MAX, ..Descriptor::default() },
         Descriptor { op: up::ENQUEUE, slot: 1, generation: 101, ..Descriptor::default() },
+        // Of several slots: one that is not with the reader, one twice, none, and more than an entry holds.
+        free_many(&[0]),
+        free_many(&[7, 1]),
+        free_many(&[1, 1]),
+        free_many(&[]),
+        Descriptor { slot: 14, ..free_many(&[1]) },
     ];
     let spoilt = MailboxError::Closed { reason: Reason::Violation };
     for entry in wrong {

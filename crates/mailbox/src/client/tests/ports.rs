@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::client::{Reader, Writer};
-use crate::shared::{ArmedFlag, up};
+use crate::shared::{ArmedFlag, Regrants, up};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{Shutdown, shutdown};
 
@@ -322,6 +322,56 @@ fn a_slot_that_is_in_hand_is_not_handed_over_again() {
             }
         };
         assert!(is_gone(&error, "broke the protocol"), "{error}");
+    }
+}
+
+/// Grants slots again, by one entry.
+fn regrant(slots: &[u16]) -> Descriptor {
+    let mut regrants = Regrants::default();
+    slots.iter().for_each(|&slot| regrants.add(slot));
+    regrants.entry(down::REGRANT)
+}
+
+#[test]
+fn a_slot_that_is_granted_again_has_its_last_buffer() {
+    let (attachment, fake) = attach();
+    let (mut writer, mut port) = writer(&attachment, &fake);
+    for slot in 0..16 {
+        port.send(grant(slot, u32::from(slot) * 64, 64));
+    }
+    for life in 0..3 {
+        let mut puts: Vec<_> = (0..16).map(|_| writer.begin_put(64, now()).unwrap()).collect();
+        // Neither what is left out nor what is put shorter is missing later.
+        puts.iter_mut().for_each(|put| put.adjust(5, 7).unwrap());
+        let mut slots = Vec::new();
+        for put in puts {
+            writer.end_put(put).unwrap();
+            let entry = port.next();
+            assert_eq!((entry.op, entry.len, entry.offset), (up::PUT, 52, u32::from(entry.slot) * 64 + 5));
+            assert_eq!(entry.generation, entry.slot + 100 + life, "each is one life later");
+            slots.push(entry.slot);
+        }
+        port.send(regrant(&slots[..13]));
+        port.send(regrant(&slots[13..]));
+    }
+}
+
+#[test]
+fn no_slot_is_granted_again_that_is_in_hand_or_never_was() {
+    let full = regrant(&[0; 13]);
+    let entries = [regrant(&[1]), regrant(&[0]), regrant(&[2, 2]), Descriptor { slot: full.slot + 1, ..full }];
+    for (case, entry) in entries.into_iter().enumerate() {
+        let (attachment, fake) = attach();
+        let (mut writer, mut port) = writer(&attachment, &fake);
+        port.send(grant(1, 0, 64));
+        port.send(grant(2, 64, 64));
+        // The first is in hand, the second is put.
+        let second = writer.begin_put(1, now()).unwrap();
+        writer.end_put(second).unwrap();
+        let _first = writer.begin_put(1, now()).unwrap();
+        port.send(entry);
+        let error = writer.begin_put(1, Wait::Block).map(drop).unwrap_err();
+        assert!(is_gone(&error, "broke the protocol"), "{case}: {error}");
     }
 }
 
