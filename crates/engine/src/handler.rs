@@ -191,7 +191,7 @@ pub trait Handler: Send {
     }
 
     /// Reports the counts of each operator of its query, by its place: first the sources of the [plan](crossdock_query::StatefulProgram),
-    /// then its stages. Only for a query with state; nothing by default.
+    /// then its stages with their first outputs, then the rows that left by their further outputs. Only for a query with state; nothing by default.
     fn operator_counters(&self, report: &mut dyn FnMut(usize, OperatorCounters)) {
         let _ = report;
     }

@@ -11,10 +11,15 @@ use crossdock_format::{FieldType, Format, RecordBuilder};
 use crossdock_mailbox::Selection;
 use crossdock_query::{
     Aggregate, AggregateFunction as F, Aggregation, AsofJoin, DerivedTime, IntervalJoin, JoinKind, Operator, Port,
-    RowTime, Stage, StageInput, StatefulProgram, Window, parse,
+    RowTime, Stage, StageInput, StageOutput, StatefulProgram, Window, parse,
 };
 use proptest::prelude::*;
 use stateful_support::{Event, QueryRun, events, flush, input, of_stages, one_stage, shuffled};
+
+/// The only output of a last stage.
+fn output(sql: &str, rows: &Format) -> Vec<StageOutput> {
+    vec![StageOutput { then: parse(sql).unwrap().plan(rows).unwrap(), to: None }]
+}
 
 fn pair_format() -> Format {
     let side =
@@ -189,7 +194,7 @@ fn stages_pass_their_watermarks_on() {
     let count = Aggregate { function: F::Count, arguments: vec![], distinct: false, filter: None, ty: FieldType::I64 };
     let (window, corrects, gives_changes) = (Window::Tumble { size_ns: 10 }, false, false);
     let aggregation = Aggregation { keys: vec![], window, aggregates: vec![count], corrects, gives_changes };
-    program.stages[0].to = Some(Port { stage: 1, input: 0 });
+    program.stages[0].outputs[0].to = Some(Port { stage: 1, input: 0 });
     program.stages.push(Stage {
         inputs: vec![StageInput {
             row: join_rows,
@@ -198,9 +203,8 @@ fn stages_pass_their_watermarks_on() {
             derived: Some(DerivedTime { of: RowTime::Left, plus_ns: 0 }),
         }],
         operator: Operator::Aggregate(aggregation),
-        then: parse("SELECT n, window_start FROM r WHERE n > 1").unwrap().plan(&rows).unwrap(),
+        outputs: output("SELECT n, window_start FROM r WHERE n > 1", &rows),
         rows,
-        to: None,
     });
     let mut run = QueryRun::new(&Arc::new(program), 2);
     let at = |ts| Event { ts, k: Some("a".to_owned()), v: None, s: String::new(), b: None };
@@ -254,9 +258,8 @@ fn rows_of_several_inputs_are_united() {
     let stage = Stage {
         inputs: vec![input(0), input(0)],
         operator: Operator::Union,
-        then: parse("SELECT k, v FROM r WHERE v > 1").unwrap().plan(&rows).unwrap(),
+        outputs: output("SELECT k, v FROM r WHERE v > 1", &rows),
         rows,
-        to: None,
     };
     let mut run = QueryRun::new(&Arc::new(of_stages(vec![stage])), 1);
     let of = |v| Event { ts: 0, k: None, v: Some(v), s: String::new(), b: None };

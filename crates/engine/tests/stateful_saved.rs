@@ -83,6 +83,10 @@ fn queries() -> Vec<String> {
         "SELECT k, count(*) AS n FROM (SELECT k, ts FROM s UNION ALL SELECT k, ts FROM q) x GROUP BY k".to_owned(),
         format!("SELECT window_start, sum(n) AS n FROM ({counted}) x GROUP BY TUMBLE(x.window_start, INTERVAL '10 seconds')"),
         format!("SELECT k, n, n - lag(n) OVER (PARTITION BY k) AS change FROM ({counted}) x"),
+        format!(
+            "WITH c AS ({counted}), m AS (SELECT window_start AS ws, max(n) AS n FROM c GROUP BY TUMBLE(c.window_start, INTERVAL '5 seconds')) \
+             SELECT c.k, c.n FROM c JOIN m ON c.n = m.n AND c.window_start = m.ws"
+        ),
     ]
 }
 

@@ -128,8 +128,9 @@ pub enum Node {
     Try(Box<Expr>),
 }
 
-/// A value that is known when the query is planned.
-#[derive(Clone, Debug, PartialEq)]
+/// A value that is known when the query is planned. Two are equal if no expression can tell them apart: a float with its sign of zero, a
+/// decimal with its scale.
+#[derive(Clone, Debug)]
 pub enum Constant {
     /// No value.
     Null,
@@ -147,6 +148,22 @@ pub enum Constant {
     Text(String),
     /// Bytes.
     Bytes(Vec<u8>),
+}
+
+impl PartialEq for Constant {
+    fn eq(&self, other: &Constant) -> bool {
+        match (self, other) {
+            (Constant::Null, Constant::Null) => true,
+            (Constant::Bool(one), Constant::Bool(other)) => one == other,
+            (Constant::Int(one), Constant::Int(other)) => one == other,
+            (Constant::Float(one), Constant::Float(other)) => one.to_bits() == other.to_bits(),
+            (Constant::Decimal(one), Constant::Decimal(other)) => one == other,
+            (Constant::Timestamp(one), Constant::Timestamp(other)) => one == other,
+            (Constant::Text(one), Constant::Text(other)) => one == other,
+            (Constant::Bytes(one), Constant::Bytes(other)) => one == other,
+            _ => false,
+        }
+    }
 }
 
 /// A parameter at one place of a query: `$name`. It takes its type from there, and is never null.

@@ -91,8 +91,8 @@ pub use stateful::{
     AGGREGATES, Aggregate, AggregateArgument, AggregateEntry, AggregateFunction, AggregateType, Aggregation, AsofJoin,
     DerivedTime, FirstRows, IntervalJoin, JoinKind, KeyedState, LatestByKey, MAX_ROWS_BEFORE, MAX_STATE_BYTES,
     MAX_WINDOWS, Operator, OperatorKind, OverFunction, OverRows, OverValue, PlanOperator, Port, Query, ReferenceTable,
-    RowFrame, RowTime, Stage, StageInput, StatefulProgram, StatefulQuery, StreamSource, TableLookup, Window,
-    parse_query, reduction,
+    RowFrame, RowTime, Stage, StageInput, StageOutput, StatefulProgram, StatefulQuery, StreamSource, TableLookup,
+    Window, parse_query, reduction,
 };
 pub use top_n::{MAX_LIMIT, MAX_ORDERED_ROW_BYTES, TopN, TopNProgram};
 pub use view::View;

@@ -14,7 +14,7 @@ use crate::interpret::{EvalError, Interpreter, refused};
 /// A query, planned for one format. In expressions a value of an enumeration counts as the text of its symbol, or as NULL if
 /// it has none; a list may be asked whether it is NULL. A field that is selected as it is keeps its type and is copied,
 /// whatever it is. Holds no names but those of its output.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Program {
     /// The stream that the query reads.
     pub stream: String,
@@ -35,7 +35,7 @@ pub struct Program {
 }
 
 /// The output for a record that passes.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Projection {
     /// The record, as it is.
     All,
@@ -44,7 +44,7 @@ pub enum Projection {
 }
 
 /// One field of the output.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Output {
     /// Its name.
     pub name: String,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crossdock_format::Format;
-use crossdock_query::{Query, StatefulProgram, StatefulQuery, parse_query};
+use crossdock_query::{Query, StageOutput, StatefulProgram, StatefulQuery, parse_query};
 
 const FLIGHTS: &str = "carrier char[2]\nflight i32\norigin string\ndest string null\ndep_delay f64 null\ndistance i32\n\
                        time_hour timestamp\n";
@@ -43,13 +43,19 @@ fn planned(sql: &str) -> Result<StatefulProgram, String> {
 
 /// The rules that hold for every plan.
 fn check(query: &StatefulQuery, program: &StatefulProgram, formats: &[(&str, &Format)]) {
-    for (index, stage) in program.stages.iter().enumerate() {
-        assert_eq!(stage.then.input.id(), stage.rows.id());
-        match stage.to {
-            None => assert_eq!(index, program.stages.len() - 1),
+    let outputs = program.stages.iter().enumerate().flat_map(|(index, stage)| {
+        assert!(!stage.outputs.is_empty());
+        stage.outputs.iter().map(move |output| (index, stage, output))
+    });
+    let mut between = 0;
+    for (index, stage, StageOutput { then, to }) in outputs {
+        assert_eq!(then.input.id(), stage.rows.id());
+        match *to {
+            None => assert_eq!((index, stage.outputs.len()), (program.stages.len() - 1, 1)),
             Some(port) => {
+                between += 1;
                 assert!(port.stage > index);
-                assert_eq!(stage.then.output.id(), program.stages[port.stage].inputs[port.input].row.id());
+                assert_eq!(then.output.id(), program.stages[port.stage].inputs[port.input].row.id());
             }
         }
     }
@@ -63,7 +69,7 @@ fn check(query: &StatefulQuery, program: &StatefulProgram, formats: &[(&str, &Fo
         }
     }
     let inputs: usize = program.stages.iter().map(|stage| stage.inputs.len()).sum();
-    assert_eq!(inputs, ports + program.stages.len() - 1, "each input has rows from one place");
+    assert_eq!(inputs, ports + between, "each input has rows from one place");
 }
 
 fn shown(sql: &str) -> String {
@@ -214,7 +220,8 @@ fn queries_with_null_for_errors_plan_as_others_do() {
         for source in &with_nulls.sources {
             assert!(!source.program.is_fallible(), "{sql}: {}", source.program.to_sql());
         }
-        assert!(with_nulls.stages.iter().all(|stage| !stage.then.is_fallible()), "{sql}");
+        let mut outputs = with_nulls.stages.iter().flat_map(|stage| &stage.outputs);
+        assert!(outputs.all(|output| !output.then.is_fallible()), "{sql}");
     }
 }
 

@@ -81,13 +81,13 @@ fn conditions_and_kinds_go_where_they_mean_the_same() {
     let [lookup] = lookups(&program)[..] else { panic!("{program}") };
     assert_eq!(lookup.kind, JoinKind::Left);
     assert_eq!(lookup.condition.as_ref().unwrap().filter.len(), 2, "{program}");
-    assert_eq!(program.stages[0].then.filter.len(), 1, "{program}");
+    assert_eq!(program.stages[0].outputs[0].then.filter.len(), 1, "{program}");
     assert!(program.output().fields()[1].nullable);
     // A comma, and the key in WHERE.
     let program = planned("SELECT city FROM flights f, airports a WHERE f.origin = a.code AND a.runways > 2").unwrap();
     let [lookup] = lookups(&program)[..] else { panic!("{program}") };
     assert!(lookup.condition.is_none());
-    assert_eq!(program.stages[0].then.filter.len(), 1, "{program}");
+    assert_eq!(program.stages[0].outputs[0].then.filter.len(), 1, "{program}");
     // Two tables, one of them twice, and a join of streams and a window behind them.
     let sql = "SELECT o.city, count(*) FROM flights f JOIN airports o ON f.origin = o.code LEFT JOIN airports d ON f.dest = d.code \
                JOIN routes r ON r.carrier = f.carrier AND r.flight = f.flight JOIN weather w ON w.station = o.city AND \
@@ -205,7 +205,7 @@ fn a_view_of_a_table_leaves_its_columns_and_rows() {
     assert_eq!(&lookup.columns[..], [0, 1, 2], "the condition's column is read");
     assert_eq!(lookup.condition.as_ref().unwrap().filter.len(), 1);
     let inner = through(&sql.replace("LEFT ", ""), "SELECT code, city FROM airports WHERE runways > 2").unwrap();
-    assert_eq!(inner.stages[0].then.filter.len(), 1, "{inner}");
+    assert_eq!(inner.stages[0].outputs[0].then.filter.len(), 1, "{inner}");
     let hidden = through(sql, "SELECT city, runways FROM airports").unwrap_err();
     assert!(hidden.message.contains("no column `code`"), "{hidden}");
     let hidden = through(&sql.replace("a.*", "a.runways"), "SELECT code, city FROM airports").unwrap_err();

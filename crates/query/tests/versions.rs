@@ -176,7 +176,7 @@ fn parameters_streams_and_clauses() {
     let why = query.plan(&[("ORDERS", &format)], &BTreeMap::new()).unwrap_err().to_string();
     assert!(why.contains("$least has no value"), "{why}");
     let program = query.plan(&[("ORDERS", &format)], &values("5")).unwrap();
-    assert_eq!(program.stages[0].then.filter[0].sql(&program.stages[0].rows).to_string(), "\"count\" > $1");
+    assert_eq!(program.stages[0].outputs[0].then.filter[0].sql(&program.stages[0].rows).to_string(), "\"count\" > $1");
     let readers = query.readers(&program, "ORDERS", &format, &values("7")).unwrap();
     assert!(format!("{:?}", readers[0].1.filter).contains("Int(7)"));
     let result = query.result_select("subscription-7");

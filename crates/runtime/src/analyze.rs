@@ -219,18 +219,19 @@ impl<'v> OperatorTree<'v> {
         let counts = shown.gauges.operators.get(operator.place);
         let (mut records_in, mut records_out) = (None, None);
         let (mut lost, mut kept) = (Vec::new(), None::<(u64, u64)>);
+        // Behind conditions on its rows, those are counted that pass.
+        let has_having = self.operators.last().is_some_and(|above| {
+            above.depth as usize + 1 == depth + operator.depth && above.text.starts_with("filter ")
+        });
         if let Some(counts) = counts {
             match operator.kind {
                 OperatorKind::Stream => records_out = Some(counts.rows_in),
                 OperatorKind::Filter => (records_in, records_out) = (Some(counts.rows_in), Some(counts.rows_out)),
                 OperatorKind::Project => records_out = Some(counts.rows_out),
                 OperatorKind::Having => records_out = Some(counts.rows_out),
+                OperatorKind::Again => records_out = (!has_having).then_some(counts.rows_out),
                 OperatorKind::Stage => {
                     records_in = Some(counts.rows_in);
-                    // Behind conditions on its rows, those are counted that pass.
-                    let has_having = self.operators.last().is_some_and(|above| {
-                        above.depth as usize + 1 == depth + operator.depth && above.text.starts_with("filter ")
-                    });
                     records_out = (!has_having).then_some(counts.rows_out);
                     lost = vec![("late".to_owned(), counts.late), ("forgotten".to_owned(), counts.forgotten)];
                     kept = Some((counts.kept_rows, counts.kept_bytes)).filter(|(rows, bytes)| rows + bytes > 0);

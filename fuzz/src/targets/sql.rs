@@ -78,10 +78,12 @@ fn with_state(query: &StatefulQuery, sql: &str, values: &BTreeMap<String, String
     };
     assert!(!program.to_string().is_empty());
     let _ = query.result_select("result").plan(program.output());
-    for stage in &program.stages {
-        assert_eq!(stage.then.input.id(), stage.rows.id());
-        if let Some(port) = stage.to {
-            assert_eq!(stage.then.output.id(), program.stages[port.stage].inputs[port.input].row.id());
+    for (stage, output) in
+        program.stages.iter().flat_map(|stage| stage.outputs.iter().map(move |output| (stage, output)))
+    {
+        assert_eq!(output.then.input.id(), stage.rows.id());
+        if let Some(port) = output.to {
+            assert_eq!(output.then.output.id(), program.stages[port.stage].inputs[port.input].row.id());
         }
     }
     let none = BTreeMap::new();

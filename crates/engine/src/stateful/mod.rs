@@ -69,7 +69,7 @@ use crate::select::{Form, ProgramPart};
 use crate::warm::WarmPiece;
 pub use latest::StateOrder;
 pub(crate) use ranked::Ranked;
-use state::{Flow, State, Then};
+use state::{Flow, State, Then, Thens};
 use table::StageTables;
 pub use table::{SharedTable, TableOrder, TableRows, Tables};
 
@@ -81,7 +81,7 @@ pub use table::{SharedTable, TableOrder, TableRows, Tables};
 pub struct StatefulHandler {
     program: Arc<StatefulProgram>,
     readers: Vec<Reader>,
-    thens: Vec<Then>,
+    thens: Vec<Thens>,
     /// The rows that its stages look up. They are its own, not of the state: each handler that shares that has the same ones.
     tables: StageTables,
     /// Not there from the time when it was handed over.
@@ -221,7 +221,7 @@ impl StatefulHandler {
 
 struct Parts<'h> {
     readers: &'h mut [Reader],
-    thens: &'h mut [Then],
+    thens: &'h mut [Thens],
     state: &'h mut State,
     flow: Flow<'h>,
     reading: Reading<'h>,
@@ -495,12 +495,15 @@ fn kind_of(program: &StatefulProgram) -> String {
             let _ = write!(kind, " {}@{:?}", of.row.id(), of.time);
             let port = Port { stage: number, input };
             let source = program.sources.iter().find(|source| source.port == port).map(|source| &source.program);
-            let before = || program.stages.iter().find(|stage| stage.to == Some(port)).map(|stage| &stage.then);
+            let before = || program.before(port).map(|(stage, output)| &program.stages[stage].outputs[output].then);
             if let Some(before) = source.or_else(before) {
                 kind.push_str(&columns_of(before));
             }
         }
-        let _ = write!(kind, " -> {} {:?} ", stage.rows.id(), stage.to);
+        let _ = write!(kind, " -> {} ", stage.rows.id());
+        for output in &stage.outputs {
+            let _ = write!(kind, "{:?} ", output.to);
+        }
         let _ = match &stage.operator {
             Operator::Union => write!(kind, "union;"),
             Operator::Aggregate(aggregation) => write!(kind, "{aggregation:?};"),

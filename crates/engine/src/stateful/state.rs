@@ -1,7 +1,9 @@
 //! The stages of a query, how far each has come in time, and how rows go from one to the next.
 
 use crossdock_format::{Format, Record, Value};
-use crossdock_query::{DerivedTime, EvalError, Interpreter, Port, Program, Projection, StatefulProgram, StreamSource};
+use crossdock_query::{
+    DerivedTime, EvalError, Interpreter, Port, Program, Projection, StageOutput, StatefulProgram, StreamSource,
+};
 
 use super::latest::StateOrder;
 use super::moment::{Budget, Change, Lost, Moment};
@@ -42,15 +44,20 @@ struct SourceCounts {
 struct Stage {
     operator: Operator,
     inputs: Vec<Input>,
-    /// Rows that left behind the program that follows, and those that were lost.
-    rows_out: u64,
+    outputs: Vec<OutputCounts>,
+    /// The rows that were lost.
     lost: Lost,
-    /// Where they went; `None` for the output.
-    to: Option<Port>,
     /// Whether more of it is due than the last call has done.
     is_behind: bool,
     /// The bytes that it used when it was last fed or settled.
     used: usize,
+}
+
+/// A place where rows of a stage went, `None` for the output; and how many left behind the program that follows.
+#[derive(Debug)]
+struct OutputCounts {
+    to: Option<Port>,
+    rows: u64,
 }
 
 #[derive(Debug)]
@@ -89,7 +96,10 @@ impl Input {
     }
 }
 
-/// The part that follows behind a stage.
+/// The parts that follow behind a stage, one for each place where its rows go.
+pub(super) type Thens = Vec<Then>;
+
+/// A part that follows behind a stage.
 #[derive(Debug)]
 pub(super) struct Then {
     program: Program,
@@ -144,19 +154,19 @@ impl Flow<'_> {
 
 impl Then {
     /// The programs behind the stages.
-    pub(super) fn all(program_of: &StatefulProgram) -> Vec<Then> {
-        let then = |stage: &crossdock_query::Stage| {
-            let program = stage.then.clone();
+    pub(super) fn all(program_of: &StatefulProgram) -> Vec<Thens> {
+        let then = |StageOutput { then, to }: &StageOutput| {
+            let program = then.clone();
             let rows = match &program.projection {
                 Projection::All => None,
                 Projection::Fields(outputs) => Some(RowPlan::of(outputs, &program.input, &program.output)),
             };
-            let word = stage.then.output.fields().last().filter(|_| program_of.changes && stage.to.is_none());
-            let (to, word) = (stage.to, word.map(FieldPosition::of));
+            let word = then.output.fields().last().filter(|_| program_of.changes && to.is_none());
+            let (to, word) = (*to, word.map(FieldPosition::of));
             let tests = RowTests::of(&program.filter, &program.input);
             Then { program, tests, rows, to, word, former: Vec::new(), passed: 0 }
         };
-        program_of.stages.iter().map(then).collect()
+        program_of.stages.iter().map(|stage| stage.outputs.iter().map(then).collect()).collect()
     }
 
     /// The row that the program makes of one; nothing if it does not pass.
@@ -271,12 +281,13 @@ impl State {
                 open_mark: None,
             };
             let inputs: Vec<Input> = plan.inputs.iter().map(input).collect();
-            if plan.to.is_some_and(|to| to.stage <= number || to.stage >= program.stages.len()) {
-                return Err("a stage gives its rows to one behind it".to_owned());
+            let mut ports = plan.outputs.iter().filter_map(|output| output.to);
+            if ports.any(|to| to.stage <= number || to.stage >= program.stages.len()) {
+                return Err("a stage gives its rows to those behind it".to_owned());
             }
-            let operator = Operator::of(plan)?;
-            let (lost, to) = (Lost::default(), plan.to);
-            stages.push(Stage { operator, inputs, rows_out: 0, lost, to, is_behind: false, used: 0 });
+            let (operator, lost) = (Operator::of(plan)?, Lost::default());
+            let outputs = plan.outputs.iter().map(|output| OutputCounts { to: output.to, rows: 0 }).collect();
+            stages.push(Stage { operator, inputs, outputs, lost, is_behind: false, used: 0 });
         }
         if stages.is_empty() {
             return Err("a query with state has a stage".to_owned());
@@ -334,13 +345,13 @@ impl State {
 
     /// Takes a row that a reader made.
     #[inline]
-    pub(super) fn take(&mut self, thens: &mut [Then], port: Port, row: &[u8], flow: &mut Flow<'_>) {
+    pub(super) fn take(&mut self, thens: &mut [Thens], port: Port, row: &[u8], flow: &mut Flow<'_>) {
         self.budget.renew();
         if self.keeps_latest(port) {
             let now = self.now;
             let mut walk = self.walk(thens);
-            if let Some((stage, then, mut behind)) = walk.at(port.stage) {
-                stage.operator.keep(row, now, &mut |row| behind.pass(then, row, flow));
+            if let Some((stage, thens, mut behind)) = walk.at(port.stage) {
+                stage.operator.keep(row, now, &mut |row| behind.pass(thens, row, flow));
             }
             return;
         }
@@ -365,13 +376,13 @@ impl State {
         matches!(&self.stages[..], [stage] if stage.operator.is_silent())
     }
 
-    fn walk<'w>(&'w mut self, thens: &'w mut [Then]) -> Walk<'w> {
+    fn walk<'w>(&'w mut self, thens: &'w mut [Thens]) -> Walk<'w> {
         let State { stages, now, max_bytes, budget, .. } = self;
         Walk { stages, thens, first: 0, now: *now, max_bytes: *max_bytes, budget }
     }
 
     /// Moves the wall clock on, and does more of what is due.
-    pub(super) fn advance(&mut self, thens: &mut [Then], now_ns: u64, flow: &mut Flow<'_>) {
+    pub(super) fn advance(&mut self, thens: &mut [Thens], now_ns: u64, flow: &mut Flow<'_>) {
         self.now = self.now.max(i64::try_from(now_ns).unwrap_or(i64::MAX));
         self.budget.renew();
         for number in 0..self.stages.len() {
@@ -388,21 +399,21 @@ impl State {
     }
 
     /// Goes a step on with that.
-    pub(super) fn walk_on(&mut self, thens: &mut [Then], flow: &mut Flow<'_>) {
+    pub(super) fn walk_on(&mut self, thens: &mut [Thens], flow: &mut Flow<'_>) {
         for number in 0..self.stages.len() {
             let mut walk = self.walk(thens);
-            let Some((stage, then, mut behind)) = walk.at(number) else { continue };
-            stage.operator.walk(&mut |row| behind.pass(then, row, flow));
+            let Some((stage, thens, mut behind)) = walk.at(number) else { continue };
+            stage.operator.walk(&mut |row| behind.pass(thens, row, flow));
         }
         self.settle_gathered(thens, flow);
     }
 
     /// Puts the rows in that operators have gathered: there is none that waits for another batch.
-    pub(super) fn settle_gathered(&mut self, thens: &mut [Then], flow: &mut Flow<'_>) {
+    pub(super) fn settle_gathered(&mut self, thens: &mut [Thens], flow: &mut Flow<'_>) {
         for number in 0..self.stages.len() {
             let mut walk = self.walk(thens);
-            let Some((stage, then, mut behind)) = walk.at(number) else { continue };
-            stage.operator.settle(&mut |row| behind.pass(then, row, flow));
+            let Some((stage, thens, mut behind)) = walk.at(number) else { continue };
+            stage.operator.settle(&mut |row| behind.pass(thens, row, flow));
         }
         self.stages.iter_mut().for_each(|stage| stage.used = stage.operator.used());
         if self.used() > self.max_bytes {
@@ -438,13 +449,13 @@ impl State {
 
     /// Makes the state smaller than its bound: the stage that keeps most forgets its oldest, until it is.
     #[cold]
-    fn shed(&mut self, thens: &mut [Then], flow: &mut Flow<'_>) {
+    fn shed(&mut self, thens: &mut [Thens], flow: &mut Flow<'_>) {
         while self.used() > self.max_bytes {
             let most = self.stages.iter().enumerate().max_by_key(|(_, stage)| stage.operator.used());
             let Some(number) = most.map(|(number, _)| number) else { return };
             let mut walk = self.walk(thens);
-            let Some((stage, then, mut behind)) = walk.at(number) else { return };
-            if !stage.operator.forget(&mut |row| behind.pass(then, row, flow)) {
+            let Some((stage, thens, mut behind)) = walk.at(number) else { return };
+            if !stage.operator.forget(&mut |row| behind.pass(thens, row, flow)) {
                 break;
             }
         }
@@ -469,16 +480,18 @@ impl State {
     }
 
     /// Counts the rows that have left stages since this was last called; `made` of them are output.
-    pub(super) fn count_rows(&mut self, thens: &mut [Then], made: u64) {
-        for (stage, then) in self.stages.iter_mut().zip(thens) {
-            stage.rows_out += std::mem::take(&mut then.passed);
+    pub(super) fn count_rows(&mut self, thens: &mut [Thens], made: u64) {
+        for (stage, thens) in self.stages.iter_mut().zip(thens) {
+            for (output, then) in stage.outputs.iter_mut().zip(thens) {
+                output.rows += std::mem::take(&mut then.passed);
+            }
         }
-        if let Some(last) = self.stages.last_mut() {
-            last.rows_out += made;
+        if let Some(last) = self.stages.last_mut().and_then(|stage| stage.outputs.last_mut()) {
+            last.rows += made;
         }
     }
 
-    /// The counts of all sources, then of all stages.
+    /// The counts of all sources, then of all stages with their first outputs, then of their further outputs.
     pub(super) fn operator_counters(&self, report: &mut dyn FnMut(usize, OperatorCounters)) {
         for (number, source) in self.sources.iter().enumerate() {
             let counts =
@@ -488,16 +501,22 @@ impl State {
         for (number, stage) in self.stages.iter().enumerate() {
             let is_here = |port: Option<Port>| port.is_some_and(|port| port.stage == number);
             let read: u64 = self.sources.iter().filter(|source| is_here(source.port)).map(|source| source.rows).sum();
-            let passed: u64 = self.stages.iter().filter(|stage| is_here(stage.to)).map(|stage| stage.rows_out).sum();
+            let outputs = self.stages.iter().flat_map(|stage| &stage.outputs);
+            let passed: u64 = outputs.filter(|output| is_here(output.to)).map(|output| output.rows).sum();
             let counts = OperatorCounters {
                 rows_in: read + passed,
-                rows_out: stage.rows_out,
+                rows_out: stage.outputs.first().map_or(0, |output| output.rows),
                 late: stage.lost.late,
                 forgotten: stage.lost.forgotten,
                 kept_rows: stage.operator.kept() as u64,
                 kept_bytes: stage.operator.used() as u64,
             };
             report(self.sources.len() + number, counts);
+        }
+        let further = self.stages.iter().flat_map(|stage| stage.outputs.iter().skip(1));
+        for (number, output) in further.enumerate() {
+            let counts = OperatorCounters { rows_out: output.rows, ..OperatorCounters::default() };
+            report(self.sources.len() + self.stages.len() + number, counts);
         }
     }
 }
@@ -509,7 +528,7 @@ fn lateness(input: &crossdock_query::StageInput) -> i64 {
 /// A stage and those behind it, with the programs behind each.
 struct Walk<'w> {
     stages: &'w mut [Stage],
-    thens: &'w mut [Then],
+    thens: &'w mut [Thens],
     /// The number of the first of these stages.
     first: usize,
     now: i64,
@@ -518,14 +537,14 @@ struct Walk<'w> {
 }
 
 impl<'w> Walk<'w> {
-    /// A stage, the program behind it, and the stages behind it.
+    /// A stage, the programs behind it, and the stages behind it.
     #[inline]
-    fn at(&mut self, number: usize) -> Option<(&mut Stage, &mut Then, Walk<'_>)> {
+    fn at(&mut self, number: usize) -> Option<(&mut Stage, &mut [Then], Walk<'_>)> {
         let place = number.checked_sub(self.first)?;
         let (stage, stages) = self.stages.get_mut(place..)?.split_first_mut()?;
-        let (then, thens) = self.thens.get_mut(place..)?.split_first_mut()?;
+        let (behind, thens) = self.thens.get_mut(place..)?.split_first_mut()?;
         let Walk { now, max_bytes, budget, .. } = *self;
-        Some((stage, then, Walk { stages, thens, first: number + 1, now, max_bytes, budget }))
+        Some((stage, behind, Walk { stages, thens, first: number + 1, now, max_bytes, budget }))
     }
 
     /// Gives a change to a stage, and lets time go on if the row is the newest of its input.
@@ -536,21 +555,21 @@ impl<'w> Walk<'w> {
         if self.is_over(port) {
             self.reopen(port);
         }
-        let Some((stage, then, mut behind)) = self.at(port.stage) else { return };
+        let Some((stage, thens, mut behind)) = self.at(port.stage) else { return };
         if change.after.is_none() && stage.inputs.get(port.input).is_some_and(|input| input.time.is_some()) {
             // A step that goes by time keeps a row that is withdrawn.
             return;
         }
         let Some(time) = stage.time_of(port.input, row, now) else {
             if stage.operator.leaves_alone(port.input) {
-                stage.operator.leave(port.input, row, &mut |row| behind.pass(then, row, flow));
+                stage.operator.leave(port.input, row, &mut |row| behind.pass(thens, row, flow));
             } else {
                 flow.late += 1;
             }
             return;
         };
         let (moment, table) = (stage.moment(time, now), flow.tables.rows(port.stage));
-        stage.operator.take((port.input, change), moment, table, &mut |row| behind.pass(then, row, flow));
+        stage.operator.take((port.input, change), moment, table, &mut |row| behind.pass(thens, row, flow));
         if stage.goes_on(port.input, time) {
             self.settle(port.stage, flow);
         }
@@ -570,8 +589,8 @@ impl<'w> Walk<'w> {
     #[cold]
     fn forget_beyond(&mut self, number: usize, flow: &mut Flow<'_>) {
         let max_bytes = self.max_bytes;
-        let Some((stage, then, mut behind)) = self.at(number) else { return };
-        while stage.used > max_bytes && stage.operator.forget(&mut |row| behind.pass(then, row, flow)) {
+        let Some((stage, thens, mut behind)) = self.at(number) else { return };
+        while stage.used > max_bytes && stage.operator.forget(&mut |row| behind.pass(thens, row, flow)) {
             stage.used = stage.operator.used();
         }
     }
@@ -584,48 +603,55 @@ impl<'w> Walk<'w> {
 
     /// A row comes by an input that was over: so may rows of the stages behind it.
     #[cold]
-    fn reopen(&mut self, mut port: Port) {
-        while let Some((stage, then, _)) = self.at(port.stage) {
-            stage.inputs.get_mut(port.input).into_iter().for_each(Input::reopen);
-            let Some(to) = then.to else { return };
-            port = to;
-        }
+    fn reopen(&mut self, port: Port) {
+        let Some((stage, thens, mut behind)) = self.at(port.stage) else { return };
+        stage.inputs.get_mut(port.input).into_iter().for_each(Input::reopen);
+        thens.iter().filter_map(|then| then.to).for_each(|to| behind.reopen(to));
     }
 
-    /// Does what is due in a stage, and reports to the next one how far it has come.
+    /// Does what is due in a stage, and reports to the next ones how far it has come: to each behind all the rows that it has got.
     fn settle(&mut self, number: usize, flow: &mut Flow<'_>) {
         let now = self.now;
-        let Some((stage, then, mut behind)) = self.at(number) else { return };
+        let Some((stage, thens, mut behind)) = self.at(number) else { return };
         let moment = stage.moment(i64::MIN, now);
         let budget = behind.budget;
-        stage.is_behind = stage.operator.advance(moment, budget, &mut |row| behind.pass(then, row, flow));
+        stage.is_behind = stage.operator.advance(moment, budget, &mut |row| behind.pass(thens, row, flow));
         stage.used = stage.operator.used();
-        let Some(to) = then.to else { return };
-        let Some((next, ..)) = behind.at(to.stage) else { return };
-        let Some(input) = next.inputs.get_mut(to.input) else { return };
-        if stage.is_over() {
-            if !input.is_over {
-                next.end(to.input);
+        for to in thens.iter().filter_map(|then| then.to) {
+            let Some((next, ..)) = behind.at(to.stage) else { continue };
+            let Some(input) = next.inputs.get_mut(to.input) else { continue };
+            if stage.is_over() {
+                if !input.is_over {
+                    next.end(to.input);
+                    behind.settle(to.stage, flow);
+                }
+                continue;
+            }
+            let Some(derived) = input.derived else { continue };
+            let mark = stage.operator.given(derived.of, moment).saturating_add(derived.plus_ns);
+            if mark > input.mark {
+                input.mark = mark;
                 behind.settle(to.stage, flow);
             }
-            return;
-        }
-        let Some(derived) = input.derived else { return };
-        let mark = stage.operator.given(derived.of, moment).saturating_add(derived.plus_ns);
-        if mark > input.mark {
-            input.mark = mark;
-            behind.settle(to.stage, flow);
         }
     }
 
-    /// Runs the program behind a stage on one of its rows, and hands on what it makes.
+    /// Hands one of a stage's rows on to each place where they go.
     #[inline]
-    fn pass(&mut self, then: &mut Then, change: Result<Change<'_>, EvalError>, flow: &mut Flow<'_>) {
+    fn pass(&mut self, thens: &mut [Then], change: Result<Change<'_>, EvalError>, flow: &mut Flow<'_>) {
+        match change {
+            Ok(change) => thens.iter_mut().for_each(|then| self.pass_by(then, change, flow)),
+            Err(error) => _ = flow.counted::<()>(Err(error)),
+        }
+    }
+
+    /// Runs a program behind a stage on one of its rows, and hands on what it makes.
+    #[inline]
+    fn pass_by(&mut self, then: &mut Then, change: Change<'_>, flow: &mut Flow<'_>) {
         let to = then.to;
         let made = match change {
-            Ok(Change { before: None, after: Some(row) }) => then.made(row, flow.interpreter),
-            Ok(change) => return self.pass_change(then, change, flow),
-            Err(error) => Err(error),
+            Change { before: None, after: Some(row) } => then.made(row, flow.interpreter),
+            change => return self.pass_change(then, change, flow),
         };
         let Some(made) = flow.counted(made) else { return };
         match to {

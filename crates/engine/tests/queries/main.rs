@@ -23,6 +23,7 @@ mod lookups;
 mod ours;
 mod over;
 mod rebuild;
+mod shared;
 mod shrink;
 mod spec;
 #[path = "../stateful_support/mod.rs"]
@@ -44,6 +45,7 @@ use joins::JoinSpec;
 use lookups::LookupSpec;
 use ours::{Compared, Failure, judge};
 use over::OverSpec;
+use shared::SharedSpec;
 use shrink::Failing;
 use spec::Spec;
 use windows::WindowSpec;
@@ -124,6 +126,7 @@ impl CasesBuilder {
             // The fixed queries say nothing of rows out of order.
             _ if events.is_tame && random.bool() => self.fixed[random.usize(0..self.fixed.len())].clone(),
             QueryKind::Over => Spec::Over(OverSpec::new(&mut random)),
+            _ if random.u8(0..4) == 0 => Spec::Shared(SharedSpec::new(&events, &mut random)),
             _ => Spec::Window(WindowSpec::new(&events, &mut random)),
         };
         let specs = (0..queries).map(spec).collect();
@@ -322,6 +325,9 @@ fn the_kinds_have_the_cases_that_they_are_to_have() {
                 "NaN",
                 "array_agg(",
                 "DESC NULLS LAST LIMIT",
+                "FROM p JOIN m",
+                "FULL JOIN p z",
+                "FROM p UNION ALL SELECT * FROM p",
             ],
         ),
         (QueryKind::Tables, &["\ntable q k\n", "LEFT JOIN", "JOIN q r", "WHERE", "table q ts\n", "null]"]),

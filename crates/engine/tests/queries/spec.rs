@@ -6,6 +6,7 @@ use crate::expressions::ExpressionSpec;
 use crate::joins::JoinSpec;
 use crate::lookups::LookupSpec;
 use crate::over::OverSpec;
+use crate::shared::SharedSpec;
 use crate::windows::WindowSpec;
 
 /// A query in both dialects, and how its columns are compared.
@@ -34,6 +35,7 @@ pub(crate) enum Spec {
     Lookup(LookupSpec),
     Over(OverSpec),
     Changes(ChangesSpec),
+    Shared(SharedSpec),
     /// One of the fixed queries.
     Fixed(Texts),
 }
@@ -47,6 +49,7 @@ impl Spec {
             Spec::Lookup(spec) => spec.texts(),
             Spec::Over(spec) => spec.texts(),
             Spec::Changes(spec) => spec.texts(),
+            Spec::Shared(spec) => spec.texts(),
             Spec::Fixed(texts) => texts.clone(),
         }
     }
@@ -60,6 +63,7 @@ impl Spec {
             Spec::Lookup(spec) => spec.smaller().into_iter().map(Spec::Lookup).collect(),
             Spec::Over(spec) => spec.smaller().into_iter().map(Spec::Over).collect(),
             Spec::Changes(spec) => spec.smaller().into_iter().map(Spec::Changes).collect(),
+            Spec::Shared(spec) => spec.smaller().into_iter().map(Spec::Shared).collect(),
             Spec::Fixed(_) => Vec::new(),
         }
     }

@@ -215,6 +215,47 @@ impl WindowSpec {
         WindowSpec { window, keys, aggregates, filter, having, lateness_s, first }
     }
 
+    /// One for parts of other queries: windows of fixed length, one key, `count(*)` first, and no aggregate that is compared but for a
+    /// rounding.
+    pub(crate) fn part(events: &Events, random: &mut Rng) -> WindowSpec {
+        loop {
+            let mut spec = WindowSpec::new(events, random);
+            spec.aggregates
+                .retain(|aggregate| aggregate.rule == Rule::Exact && !aggregate.ours.starts_with("array_agg"));
+            spec.aggregates.insert(0, &AGGREGATES[0]);
+            if spec.is_part() {
+                return spec;
+            }
+        }
+    }
+
+    pub(crate) fn is_part(&self) -> bool {
+        let is_fixed = matches!(self.window, WindowKind::Tumble { .. } | WindowKind::Hop { .. });
+        is_fixed && self.keys.len() == 1 && self.aggregates.first().is_some_and(|first| first.ours == "count(*)")
+    }
+
+    /// From one window to the next, in seconds.
+    pub(crate) fn step_s(&self) -> i64 {
+        match self.window {
+            WindowKind::Tumble { size } => size,
+            WindowKind::Hop { slide, .. } => slide,
+            WindowKind::Session { gap } => gap,
+            WindowKind::Running => 0,
+        }
+    }
+
+    /// `WITH p`, in both dialects, whose columns are `c0` for the key, `ws` and `we` for the window, and `a0` and so on, and their number.
+    pub(crate) fn with(&self) -> (String, String, usize) {
+        let ours = self.ours_with(&|expr, name| format!("{expr} AS {name}"));
+        let aggregates: String = (0..self.aggregates.len()).map(|at| format!(", a{at}")).collect();
+        let theirs = self.theirs();
+        (
+            format!("WITH p AS ({ours})"),
+            format!("WITH p(c0, ws, we{aggregates}) AS ({theirs})"),
+            3 + self.aggregates.len(),
+        )
+    }
+
     pub(crate) fn texts(&self) -> Texts {
         let is_running = matches!(self.window, WindowKind::Running);
         let rules = vec![Rule::Exact; self.keys.len() + if is_running { 0 } else { 2 }];
@@ -224,8 +265,15 @@ impl WindowSpec {
     }
 
     fn ours(&self) -> String {
+        self.ours_with(&|expr, _| expr.to_owned())
+    }
+
+    /// Ours, with what is said of each column of the select list by its expression and the name that it has as a part of another query.
+    fn ours_with(&self, column: &dyn Fn(&str, &str) -> String) -> String {
         let keys: String = self.keys.iter().map(|key| format!("{key}, ")).collect();
-        let aggregates: Vec<&str> = self.aggregates.iter().map(|aggregate| aggregate.ours).collect();
+        let of_keys = self.keys.iter().zip(0..).map(|(key, at)| column(key, &format!("c{at}")));
+        let of_window = [("window_start", "ws"), ("window_end", "we")].map(|(expr, name)| column(expr, name));
+        let aggregates = self.aggregates.iter().zip(0..).map(|(of, at)| column(of.ours, &format!("a{at}")));
         let filter = self.filter.map_or(String::new(), |filter| format!(" WHERE {filter}"));
         let having = self.having.map_or(String::new(), |having| format!(" HAVING {having}"));
         let window = match self.window {
@@ -235,16 +283,17 @@ impl WindowSpec {
             }
             WindowKind::Session { gap } => format!("SESSION(ts, INTERVAL '{gap} seconds')"),
             WindowKind::Running => {
-                let group = self.keys.join(", ");
-                return format!("SELECT {keys}{} FROM s{filter} GROUP BY {group}", aggregates.join(", "));
+                let list: Vec<String> = of_keys.chain(aggregates).collect();
+                return format!("SELECT {} FROM s{filter} GROUP BY {}", list.join(", "), self.keys.join(", "));
             }
         };
+        let list: Vec<String> = of_keys.chain(of_window).chain(aggregates).collect();
         let first = self.first.map_or(String::new(), |FirstSpec { order, direction, limit }| {
             format!(" ORDER BY {order}{direction} LIMIT {limit}")
         });
         format!(
-            "SELECT {keys}window_start, window_end, {} FROM s{filter} GROUP BY {keys}{window}{having}{}{first}",
-            aggregates.join(", "),
+            "SELECT {} FROM s{filter} GROUP BY {keys}{window}{having}{}{first}",
+            list.join(", "),
             lateness(self.lateness_s),
         )
     }

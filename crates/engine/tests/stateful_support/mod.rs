@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crossdock_engine::{Handler, HandlerCounters, StatefulHandler};
 use crossdock_format::{Format, Record, RecordBuilder, Value};
 use crossdock_mailbox::Selection;
-use crossdock_query::{Operator, Port, Program, Stage, StageInput, StatefulProgram, parse};
+use crossdock_query::{Operator, Port, Program, Stage, StageInput, StageOutput, StatefulProgram, parse};
 use proptest::prelude::*;
 
 use crate::support;
@@ -82,8 +82,8 @@ pub(crate) fn of_stages(stages: Vec<Stage>) -> StatefulProgram {
 
 pub(crate) fn one_stage(operator: Operator, rows: Format, lateness_ns: u64) -> StatefulProgram {
     let inputs = if matches!(operator, Operator::Aggregate(_)) { 1 } else { 2 };
-    let then = all_of(&rows);
-    of_stages(vec![Stage { inputs: vec![input(lateness_ns); inputs], operator, rows, then, to: None }])
+    let outputs = vec![StageOutput { then: all_of(&rows), to: None }];
+    of_stages(vec![Stage { inputs: vec![input(lateness_ns); inputs], operator, rows, outputs }])
 }
 
 /// Handlers that take turns, and what leaves them.

@@ -2,7 +2,7 @@
 
 use crossdock_format::{FieldSpec, FieldType, Format};
 
-use super::program::{LatestByKey, Operator, Port, Stage, StageInput, StatefulProgram, StreamSource};
+use super::program::{LatestByKey, Operator, Port, Stage, StageInput, StageOutput, StatefulProgram, StreamSource};
 use super::rows;
 use crate::bind;
 use crate::error::QueryError;
@@ -65,7 +65,8 @@ pub(super) fn plan(state: &KeyedState, formats: &[(&str, &Format)]) -> Result<St
     let latest =
         LatestByKey { keys, max_keys: state.max_keys, max_bytes: state.max_bytes, max_age_ns: state.max_age_ns };
     let input = StageInput { row: row.clone(), time: None, lateness_ns: 0, derived: None };
-    let stage = Stage { inputs: vec![input], operator: Operator::Latest(latest), rows: row, then, to: None };
+    let outputs = vec![StageOutput { then, to: None }];
+    let stage = Stage { inputs: vec![input], operator: Operator::Latest(latest), rows: row, outputs };
     Ok(StatefulProgram {
         sql,
         stages: vec![stage],

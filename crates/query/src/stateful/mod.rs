@@ -12,6 +12,7 @@ mod query;
 mod read;
 mod reduce;
 mod rows;
+mod share;
 mod show;
 mod table;
 mod using;
@@ -22,7 +23,7 @@ pub use operators::{OperatorKind, PlanOperator};
 pub use program::{
     Aggregate, AggregateFunction, Aggregation, AsofJoin, DerivedTime, FirstRows, IntervalJoin, JoinKind, LatestByKey,
     MAX_ROWS_BEFORE, MAX_STATE_BYTES, MAX_WINDOWS, Operator, OverFunction, OverRows, OverValue, Port, RowFrame,
-    RowTime, Stage, StageInput, StatefulProgram, StreamSource, TableLookup, Window,
+    RowTime, Stage, StageInput, StageOutput, StatefulProgram, StreamSource, TableLookup, Window,
 };
 pub use query::{Query, StatefulQuery, parse_query};
 pub use reduce::reduction;

@@ -1,7 +1,7 @@
 //! A plan as a list of operators, the output first, for reports with what each has done.
 
-use super::program::{Port, StatefulProgram};
-use super::show::{Length, Work};
+use super::program::{Port, StageOutput, StatefulProgram};
+use super::show::{Length, SharedParts, Work};
 use crate::program::{Program, Projection};
 
 /// An operator of a plan.
@@ -11,7 +11,8 @@ pub struct PlanOperator {
     pub depth: usize,
     /// Its kind.
     pub kind: OperatorKind,
-    /// The place of the source or stage that it belongs to: sources come first, then stages. 0 in a query without state.
+    /// The place of the counts that it belongs to: those of sources come first, then those of stages with their first outputs, then those of
+    /// their further outputs. 0 in a query without state.
     pub place: usize,
     /// The work, in a line without the kind's word.
     pub text: String,
@@ -30,6 +31,8 @@ pub enum OperatorKind {
     Stage,
     /// The conditions on the rows of a stage.
     Having,
+    /// The rows of a stage that is above, with its inputs, for another one that reads them.
+    Again,
 }
 
 impl OperatorKind {
@@ -40,7 +43,7 @@ impl OperatorKind {
             OperatorKind::Stream => "stream",
             OperatorKind::Filter | OperatorKind::Having => "filter",
             OperatorKind::Project => "project",
-            OperatorKind::Stage => "",
+            OperatorKind::Stage | OperatorKind::Again => "",
         }
     }
 }
@@ -87,28 +90,47 @@ fn push(program: &Program, (mut depth, place): (usize, usize), to: &mut Vec<Plan
 }
 
 impl StatefulProgram {
-    /// Its operators, from the output to the streams: of each stage first the conditions on its rows, then itself, then its inputs.
+    /// Its operators, from the output to the streams: of each stage first the conditions on its rows, then itself, then its inputs. A stage
+    /// whose rows go to several others is there once, with a reference at each further place.
     #[must_use]
     pub fn operators(&self) -> Vec<PlanOperator> {
         let mut operators = Vec::new();
         if let Some(last) = self.stages.len().checked_sub(1) {
-            self.push_stage(last, 0, &mut operators);
+            self.push_stage((last, 0), 0, (&mut operators, &mut SharedParts::default()));
         }
         operators
     }
 
-    fn push_stage(&self, number: usize, mut depth: usize, to: &mut Vec<PlanOperator>) {
+    /// The place of the counts of a stage's output.
+    fn place(&self, stage: usize, output: usize) -> usize {
+        let Some(further) = output.checked_sub(1) else { return self.sources.len() + stage };
+        let before = self.stages.iter().take(stage).map(|stage| stage.outputs.len().saturating_sub(1));
+        self.sources.len() + self.stages.len() + before.sum::<usize>() + further
+    }
+
+    /// Appends a stage for one of its outputs.
+    fn push_stage(
+        &self,
+        (number, output): (usize, usize),
+        mut depth: usize,
+        (to, parts): (&mut Vec<PlanOperator>, &mut SharedParts),
+    ) {
         let Some(stage) = self.stages.get(number) else { return };
-        let place = self.sources.len() + number;
-        if !stage.then.filter.is_empty() {
-            to.push(PlanOperator { depth, kind: OperatorKind::Having, place, text: stage.then.conditions() });
+        let Some(StageOutput { then, .. }) = stage.outputs.get(output) else { return };
+        let place = self.place(number, output);
+        if !then.filter.is_empty() {
+            to.push(PlanOperator { depth, kind: OperatorKind::Having, place, text: then.conditions() });
             depth += 1;
         }
-        to.push(PlanOperator { depth, kind: OperatorKind::Stage, place, text: Work(stage).to_string() });
+        let text = match parts.of(number, stage) {
+            (prefix, true) => format!("{prefix}{}", Work(stage)),
+            (text, false) => return to.push(PlanOperator { depth, kind: OperatorKind::Again, place, text }),
+        };
+        to.push(PlanOperator { depth, kind: OperatorKind::Stage, place: self.place(number, 0), text });
         for (input, of) in stage.inputs.iter().enumerate() {
             let port = Port { stage: number, input };
-            if let Some(from) = self.stages.iter().position(|stage| stage.to == Some(port)) {
-                self.push_stage(from, depth + 1, to);
+            if let Some(from) = self.before(port) {
+                self.push_stage(from, depth + 1, (to, parts));
             }
             for (place, source) in self.sources.iter().enumerate().filter(|(_, source)| source.port == port) {
                 push(&source.program, (depth + 1, place), to);
@@ -166,5 +188,20 @@ mod tests {
         let streams: Vec<&String> = listed.iter().filter(|line| line.contains(" stream ")).collect();
         assert_eq!(streams.len(), 2, "{listed:?}");
         assert!(listed.iter().any(|line| line.contains("join by")), "{listed:?}");
+    }
+
+    #[test]
+    fn a_part_that_is_read_twice_is_listed_once() {
+        let counts = "SELECT carrier, window_start AS starts, COUNT(*) AS n FROM A GROUP BY carrier, TUMBLE(ts, INTERVAL '1 hour')";
+        let listed = operators(&format!(
+            "WITH counts AS ({counts}) SELECT c.carrier FROM counts c JOIN (SELECT starts, n FROM counts WHERE n > 2) d
+             ON c.n = d.n AND c.starts = d.starts"
+        ));
+        let [join, part, project, stream, filter, again] = &listed[..] else { panic!("{listed:?}") };
+        // One source, two stages, and behind them the second output of the first one.
+        assert!(join.starts_with("0 2  join by"), "{listed:?}");
+        assert!(part.starts_with("1 1  part 1, read 2 times: group by carrier, windows of 1 h"), "{listed:?}");
+        assert!(project.starts_with("2 0 project ") && stream.starts_with("3 0 stream A"), "{listed:?}");
+        assert!(filter.starts_with("1 3 filter ") && again == "2 3  part 1 again", "{listed:?}");
     }
 }

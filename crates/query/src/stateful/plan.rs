@@ -2,7 +2,7 @@
 //!
 //! Rows flow from streams, through stages, to the output. Whatever needs no state is gathered on the way (conditions, columns) until a
 //! stage needs rows; it then becomes the program in front of that stage. So inner queries without state cost nothing, and a stage's rows
-//! have the columns that somebody reads.
+//! have the columns that somebody reads. A part that the query has several times is planned each time, and [shared](super::share) at the end.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,11 @@ use super::join::{BoundJoin, apart};
 use super::over::{OverCalls, OverStage, columns_over};
 use super::program::{
     Aggregation, DerivedTime, FirstRows, JoinKind, MAX_STATE_BYTES, Operator, OverRows, Port, RowTime, Stage,
-    StageInput, StatefulProgram, StreamSource, Window,
+    StageInput, StageOutput, StatefulProgram, StreamSource, Window, stage_before,
 };
 use super::read::{Body, Changes, Joined, Rows, Tree};
 use super::rows::{self, Flow, Origin, Row};
+use super::share;
 use super::table::{self, NamedTable, ReferenceTable};
 use super::using::{self, UsingStep};
 use crate::bind::{Binder, Table, as_interval, cast, common_type, interval_text, place};
@@ -85,11 +86,12 @@ pub(super) fn plan(
         debug_assert!(false, "the output comes from the last stage");
         return Err(QueryError::new("the query has no last stage", None));
     };
-    last.then = program;
+    last.outputs = vec![StageOutput { then: program, to: None }];
+    let (stages, sources) = share::share(planner.stages, planner.sources);
     Ok(StatefulProgram {
         sql: planner.sql.to_owned(),
-        stages: planner.stages,
-        sources: planner.sources,
+        stages,
+        sources,
         max_state_bytes: MAX_STATE_BYTES,
         changes: changes.is_some(),
     })
@@ -212,7 +214,7 @@ impl<'q> Planner<'q> {
     pub(super) fn stage(&mut self, inputs: Vec<StageInput>, operator: Operator, rows: Format) -> Flow {
         let flow = Flow::all(Origin::Stage(self.stages.len()), rows.clone());
         let then = self.program("rows", &flow, Vec::new(), rows.clone());
-        self.stages.push(Stage { inputs, operator, rows, then, to: None });
+        self.stages.push(Stage { inputs, operator, rows, outputs: vec![StageOutput { then, to: None }] });
         flow
     }
 
@@ -240,8 +242,7 @@ impl<'q> Planner<'q> {
             Origin::Stage(from) => {
                 let program = self.program("rows", flow, outputs, row.clone());
                 if let Some(stage) = self.stages.get_mut(*from) {
-                    stage.then = program;
-                    stage.to = Some(port);
+                    stage.outputs = vec![StageOutput { then: program, to: Some(port) }];
                 }
             }
         }
@@ -463,8 +464,8 @@ impl<'q> Planner<'q> {
 
     /// The same for a column of the rows that go to a port.
     fn arrives(&self, port: Port, column: usize) -> bool {
-        let Some(before) = self.stages.iter().position(|stage| stage.to == Some(port)) else { return true };
-        let program = &self.stages[before].then;
+        let Some((before, output)) = stage_before(&self.stages, port) else { return true };
+        let program = &self.stages[before].outputs[output].then;
         let mut read = vec![false; program.input.fields().len()];
         match &program.projection {
             Projection::All => read.iter_mut().skip(column).take(1).for_each(|read| *read = true),
@@ -521,7 +522,8 @@ impl<'q> Planner<'q> {
             Some(Operator::Aggregate(Aggregation { window: Window::Running, gives_changes, .. }))
             | Some(Operator::Over(OverRows { identity: Some(_), gives_changes, .. })) => *gives_changes = true,
             Some(Operator::Union) => {
-                let gives = |stage: &Stage| stage.to.is_some_and(|to| to.stage == from);
+                let goes = |output: &StageOutput| output.to.is_some_and(|to| to.stage == from);
+                let gives = |stage: &Stage| stage.outputs.iter().any(goes);
                 let before: Vec<usize> =
                     (0..from).filter(|number| self.stages.get(*number).is_some_and(gives)).collect();
                 before.into_iter().for_each(|stage| self.correct_stage(stage));

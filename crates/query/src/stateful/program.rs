@@ -31,7 +31,7 @@ pub struct Port {
 pub struct StatefulProgram {
     /// The text that it was planned from.
     pub sql: String,
-    /// The stages. Each gives its rows to one behind it; the last one makes the output.
+    /// The stages. Each gives its rows to some behind it; the last one makes the output.
     pub stages: Vec<Stage>,
     /// The places where it reads streams.
     pub sources: Vec<StreamSource>,
@@ -62,6 +62,14 @@ pub struct Stage {
     pub operator: Operator,
     /// The format of the rows that the operator makes.
     pub rows: Format,
+    /// The places where its rows go, never none: several where the query has the part that ends here several times. Each row goes to all of
+    /// them, in this order, before the next one does.
+    pub outputs: Vec<StageOutput>,
+}
+
+/// A place where a stage's rows go.
+#[derive(Clone, Debug)]
+pub struct StageOutput {
     /// The work that follows on these rows: HAVING, the select list. Its output is the row of the next stage's input, or the query's output.
     pub then: Program,
     /// Where the output of `then` goes; `None` for the last stage: it is the query's output.
@@ -69,7 +77,7 @@ pub struct Stage {
 }
 
 /// An input of a stage.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct StageInput {
     /// The format of its rows.
     pub row: Format,
@@ -108,7 +116,7 @@ pub struct DerivedTime {
 }
 
 /// The work of a stage.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Operator {
     /// The rows of all inputs, as they come; all are of one format.
     Union,
@@ -130,7 +138,7 @@ pub enum Operator {
 
 /// GROUP BY. Its rows are: the keys' columns, `window_start` and `window_end` (timestamps, not for [`Window::Running`]), one column
 /// for each aggregate.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Aggregation {
     /// The columns of the key; none: one group.
     pub keys: Vec<usize>,
@@ -171,7 +179,7 @@ pub enum Window {
 }
 
 /// An aggregate.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Aggregate {
     /// The function.
     pub function: AggregateFunction,
@@ -242,7 +250,7 @@ impl AggregateFunction {
 }
 
 /// OVER. Each row of the input makes one at once, in the order in which they come: its first columns, then a column for each value.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct OverRows {
     /// The number of columns of the input that pass.
     pub passed: usize,
@@ -260,7 +268,7 @@ pub struct OverRows {
 }
 
 /// A value over the rows of a partition.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct OverValue {
     /// The partition, by its place in [`OverRows::partitions`].
     pub partition: usize,
@@ -269,7 +277,7 @@ pub struct OverValue {
 }
 
 /// A function with OVER. Columns are those of the input.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum OverFunction {
     /// An aggregate of the rows of a frame.
     Aggregate(Aggregate, RowFrame),
@@ -314,7 +322,7 @@ pub enum JoinKind {
 /// `A JOIN B ON A.k = B.k AND B.ts BETWEEN A.ts - x AND A.ts + y`. Its rows are the columns of the left input, then those of the right
 /// one. A row waits until the other input's watermark shows that no partner can come any more. [Without bounds](IntervalJoin::is_bounded)
 /// both inputs are kept by key, and have no time.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct IntervalJoin {
     /// Which rows leave without a partner.
     pub kind: JoinKind,
@@ -329,7 +337,7 @@ pub struct IntervalJoin {
 
 /// `A ASOF [LEFT] JOIN B ON A.k = B.k AND A.ts >= B.ts`: each left row with the right row of its key that is latest and not later. Its
 /// rows are the columns of the left input, then those of the right one. It keeps, by key, the right rows that left rows may need.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct AsofJoin {
     /// [`JoinKind::Inner`] or [`JoinKind::Left`].
     pub kind: JoinKind,
@@ -344,7 +352,7 @@ pub struct AsofJoin {
 
 /// `A [LEFT] JOIN T ON A.x = T.key`: each row of the only input with all rows of a reference table that have its key, as the table is when
 /// the row comes. Its rows are the columns of the input, then the ones that are read of the table. It keeps nothing.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct TableLookup {
     /// [`JoinKind::Inner`] or [`JoinKind::Left`].
     pub kind: JoinKind,
@@ -443,14 +451,26 @@ impl Stage {
     }
 }
 
+/// The stage whose rows come to a port, and the number of the output that brings them.
+pub(super) fn stage_before(stages: &[Stage], port: Port) -> Option<(usize, usize)> {
+    let output_of = |stage: &Stage| stage.outputs.iter().position(|output| output.to == Some(port));
+    stages.iter().enumerate().find_map(|(number, stage)| Some((number, output_of(stage)?)))
+}
+
 impl StatefulProgram {
     /// The format of the records that it makes.
     ///
     /// # Panics
-    /// Never for a planned query, which has a stage.
+    /// Never for a planned query, which has a stage, and this an output.
     #[must_use]
     pub fn output(&self) -> &Format {
-        &self.stages[self.stages.len() - 1].then.output
+        &self.stages[self.stages.len() - 1].outputs[0].then.output
+    }
+
+    /// The stage whose rows come to a port, and which of its outputs brings them; `None` where they come from a stream.
+    #[must_use]
+    pub fn before(&self, port: Port) -> Option<(usize, usize)> {
+        stage_before(&self.stages, port)
     }
 
     /// The names of the reference tables that it looks rows up in, each once.

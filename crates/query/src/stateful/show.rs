@@ -6,8 +6,8 @@ use crossdock_format::Format;
 
 use super::program::{
     Aggregate, AggregateFunction, Aggregation, AsofJoin, FirstRows, IntervalJoin, JoinKind, LatestByKey, Operator,
-    OverFunction, OverRows, OverValue, Port, RowFrame, Stage, StageInput, StatefulProgram, StreamSource, TableLookup,
-    Window,
+    OverFunction, OverRows, OverValue, Port, RowFrame, Stage, StageInput, StageOutput, StatefulProgram, StreamSource,
+    TableLookup, Window,
 };
 use crate::program::{Program, Projection};
 
@@ -18,26 +18,64 @@ impl fmt::Display for StatefulProgram {
         if self.changes {
             writeln!(f, "changes  each row says in _change whether it enters, is updated or leaves")?;
         }
-        self.stage(f, last, 0)
+        self.stage(f, (last, 0), 0, &mut SharedParts::default())
+    }
+}
+
+/// The stages whose rows go to several others, as far as they are shown, in the order in which they are.
+#[derive(Default)]
+pub(super) struct SharedParts(Vec<usize>);
+
+impl SharedParts {
+    /// The words that begin the line of a stage: none for one whose rows go to one place. `false` where they are the line, for one that is
+    /// shown already.
+    pub(super) fn of(&mut self, number: usize, stage: &Stage) -> (String, bool) {
+        match (stage.outputs.len(), self.0.iter().position(|known| *known == number)) {
+            (..=1, _) => (String::new(), true),
+            (_, Some(known)) => (format!("part {} again", known + 1), false),
+            (places, None) => {
+                self.0.push(number);
+                (format!("part {}, read {places} times: ", self.0.len()), true)
+            }
+        }
     }
 }
 
 impl StatefulProgram {
-    fn stage(&self, f: &mut fmt::Formatter<'_>, number: usize, depth: usize) -> fmt::Result {
+    /// A stage, for one of its outputs.
+    fn stage(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        (number, output): (usize, usize),
+        depth: usize,
+        parts: &mut SharedParts,
+    ) -> fmt::Result {
         let Some(stage) = self.stages.get(number) else { return Ok(()) };
-        program(f, "output", &stage.then, depth)?;
+        if let Some(StageOutput { then, .. }) = stage.outputs.get(output) {
+            program(f, "output", then, depth)?;
+        }
         let pad = depth * 2;
-        writeln!(f, "{:pad$}{}", "", Work(stage))?;
+        let (words, is_first) = parts.of(number, stage);
+        if !is_first {
+            return writeln!(f, "{:pad$}{words}", "");
+        }
+        writeln!(f, "{:pad$}{words}{}", "", Work(stage))?;
         writeln!(f, "{:pad$}  keeps {}", "", kept(stage))?;
         for (input, of) in stage.inputs.iter().enumerate() {
-            self.input(f, Port { stage: number, input }, of, depth + 1)?;
+            self.input(f, Port { stage: number, input }, (of, depth + 1), parts)?;
         }
         Ok(())
     }
 
-    fn input(&self, f: &mut fmt::Formatter<'_>, port: Port, of: &StageInput, depth: usize) -> fmt::Result {
-        if let Some(from) = self.stages.iter().position(|stage| stage.to == Some(port)) {
-            return self.stage(f, from, depth);
+    fn input(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        port: Port,
+        (of, depth): (&StageInput, usize),
+        parts: &mut SharedParts,
+    ) -> fmt::Result {
+        if let Some(from) = self.before(port) {
+            return self.stage(f, from, depth, parts);
         }
         let Some(source) = self.sources.iter().find(|source| source.port == port) else { return Ok(()) };
         let StreamSource { stream, program: of_source, .. } = source;
