@@ -43,6 +43,6 @@ pub use program::{HandlerForm, HandlerProgram, HandlerSource, Made, MakeError, P
 pub use row_error::{RowError, RowErrorCounts};
 pub use saved::{SavedStateError, TOO_MANY_ROWS, seal_state};
 pub use select::{Form, ProgramPart, SelectHandler};
-pub use snapshot::SnapshotHandler;
+pub use snapshot::{ChangeMerger, SnapshotHandler};
 pub use stateful::{SharedTable, StateOrder, StatefulHandler, TableOrder, TableRows, Tables};
 pub use warm::WarmPiece;

@@ -1,6 +1,7 @@
 //! The handler of a query with `SNAPSHOT`: takes a reader's part of what the state of its stream makes, and runs the query on it.
 
 mod change;
+mod merge;
 mod top_n;
 
 use crossdock_format::{FormatId, MAX_RECORD_BYTES, Record, RecordBuilder, Value};
@@ -18,6 +19,7 @@ use crate::select::Errors;
 use crate::stateful::Ranked;
 use crate::warm::WarmPiece;
 use change::FormerRows;
+pub use merge::ChangeMerger;
 use top_n::TopN;
 pub(crate) use top_n::append as append_ordered;
 

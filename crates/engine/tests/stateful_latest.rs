@@ -3,6 +3,8 @@
 
 #[path = "stateful_latest/changing.rs"]
 mod changing;
+#[path = "stateful_latest/conflated.rs"]
+mod conflated;
 #[path = "stateful_latest/ordered.rs"]
 mod ordered;
 mod support;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use sqlparser::ast;
 use sqlparser::tokenizer::{Token, Word};
 
-use crate::error::QueryError;
+use crate::error::{Position, QueryError};
 use crate::parse::{
     Clauses, Condition, Item, Parsed, ReadPart, ReadPolicy, ReadRate, ReadSnapshot, Reader, Select, is_reserved,
 };
@@ -33,13 +33,13 @@ pub enum SlowPolicy {
     Block,
     /// The oldest records in its queue are dropped.
     DropOldest,
-    /// Of each key, the last record that the query selects; its columns.
+    /// Of each key, the last record that the query selects; of the state of a stream the newest change of each row. Its columns.
     Conflate(ClausePart),
     /// One in this number of the records that the query selects.
     Sample(NonZeroU32),
     /// The records that the query selects and for which this condition holds.
     Keep(ClausePart),
-    /// Its session is ended.
+    /// Its session is ended; of the state of a stream once there is no room for more changes that wait for it.
     Disconnect,
 }
 
@@ -124,6 +124,11 @@ impl Select {
         Some(MaxRate { per_second: rate.per_second, by: rate.by.as_ref().map(|by| self.part(by)) })
     }
 
+    /// The place of the columns of its clause `ON SLOW CONFLATE BY`.
+    pub(crate) fn conflate_at(&self) -> Option<Position> {
+        if let Some(ReadPolicy::Conflate(keys)) = &self.clauses().slow { keys.at() } else { None }
+    }
+
     /// The records that it selects, as they come: `SELECT * FROM stream WHERE …`, with its condition.
     #[must_use]
     pub fn selected(&self) -> Select {
@@ -155,7 +160,7 @@ impl Reader {
     /// The clauses behind WHERE: each at most once, in any order; `SNAPSHOT` may have been read before WHERE.
     pub(crate) fn clauses(&mut self, snapshot: Option<ReadSnapshot>) -> Result<Clauses, QueryError> {
         let at = snapshot.and_then(|snapshot| snapshot.at);
-        let mut clauses = Clauses { snapshot, at, ..Clauses::default() };
+        let (mut clauses, mut rate_at) = (Clauses { snapshot, at, ..Clauses::default() }, None);
         loop {
             let at = self.here();
             if self.takes_words(&["ON", "SLOW"]) {
@@ -167,7 +172,7 @@ impl Reader {
                 if clauses.rate.is_some() {
                     return Err(QueryError::new("MAX RATE comes once", at).hint(RATES));
                 }
-                clauses.rate = Some(self.max_rate()?);
+                (clauses.rate, rate_at) = (Some(self.max_rate()?), at);
             } else if self.is_at_snapshot() {
                 clauses.snapshot = self.snapshot(clauses.snapshot)?;
             } else if clauses.snapshot.is_some() && self.is_word_at(0, "ORDER") {
@@ -178,6 +183,7 @@ impl Reader {
                 return Err(self.not_next("SLOW", POLICIES));
             } else {
                 check_keys(&clauses)?;
+                snapshot::check_rate(&clauses, rate_at)?;
                 return top_n::check(&clauses).map(|()| clauses);
             }
             snapshot::check(&clauses, at)?;
@@ -294,6 +300,13 @@ impl Reader {
     }
 }
 
+impl ReadPart {
+    /// The place of its first column.
+    fn at(&self) -> Option<Position> {
+        self.parsed.items.iter().find_map(|item| if let Item::Expr { at, .. } = item { *at } else { None })
+    }
+}
+
 /// A rate by key, beside conflation, has the same key as that.
 fn check_keys(clauses: &Clauses) -> Result<(), QueryError> {
     let Some(ReadPolicy::Conflate(keys)) = &clauses.slow else { return Ok(()) };
@@ -301,7 +314,7 @@ fn check_keys(clauses: &Clauses) -> Result<(), QueryError> {
     if by.text == keys.text {
         return Ok(());
     }
-    let at = by.parsed.items.iter().find_map(|item| if let Item::Expr { at, .. } = item { *at } else { None });
+    let at = by.at();
     let message = format!("MAX RATE has the key ({}), and CONFLATE the key ({})", by.text, keys.text);
     Err(QueryError::new(message, at).hint(format!("possible beside it is: MAX RATE n PER SECOND [BY {}]", keys.text)))
 }

@@ -8,7 +8,8 @@ use crate::error::{Position, QueryError};
 use crate::expr::{Constant, Expr, Node};
 use crate::parse::{Clauses, ReadPolicy, ReadSnapshot, Reader, Select, Snapshot};
 use crate::program::{Output, Program, Projection};
-use crate::top_n::TopNProgram;
+use crate::slow::SlowPolicy;
+use crate::top_n::{TopNProgram, outputs_of};
 
 /// The forms; ends every message about another.
 const SNAPSHOTS: &str = "possible is: SELECT columns FROM stream SNAPSHOT [THEN CHANGES [DELTA]] [WHERE condition] [ORDER BY columns LIMIT n]";
@@ -34,6 +35,8 @@ pub struct SnapshotProgram {
     pub deltas: Option<DeltaProgram>,
     /// With `ORDER BY`: the rows that it gives. All others are programs of what is kept of a row then.
     pub top: Option<TopNProgram>,
+    /// With `ON SLOW CONFLATE BY`: the columns of the key in its records.
+    pub conflated_by: Option<Vec<usize>>,
 }
 
 /// The records of a query with `DELTA`. They have the columns of the query, those that have not changed being null, `_change`, and
@@ -93,9 +96,10 @@ impl Select {
             Some((top, of_kept)) => (Some(top), of_kept),
             None => (None, program),
         };
+        let conflated_by = self.conflated_by(&shown, &program)?;
         if snapshot == Snapshot::Once {
             let (enter, update, leave) = (program.clone(), program.clone(), program);
-            return Ok(SnapshotProgram { enter, update, leave, snapshot, deltas: None, top });
+            return Ok(SnapshotProgram { enter, update, leave, snapshot, deltas: None, top, conflated_by });
         }
         if program.output.field(CHANGE).is_some() {
             let message = format!("the query makes a column `{CHANGE}`, which SNAPSHOT THEN CHANGES makes");
@@ -107,7 +111,7 @@ impl Select {
             Snapshot::Once | Snapshot::ThenChanges => None,
         };
         let (enter, update, leave) = (with("enter")?, with("update")?, with("leave")?);
-        Ok(SnapshotProgram { enter, update, leave, snapshot, deltas, top })
+        Ok(SnapshotProgram { enter, update, leave, snapshot, deltas, top, conflated_by })
     }
 }
 
@@ -121,9 +125,9 @@ impl Select {
             let message = format!("the query makes a column `{CHANGED}`, which DELTA makes");
             return Err(self.snapshot_error(message, format!("give yours another name: {CHANGED} AS changed")));
         }
-        let column = |output: &Output| output.plain_field().and_then(|index| program.input.fields().get(index));
         let is_of_key = |output: &Output| {
-            column(output).is_some_and(|field| self.state_key().iter().any(|key| field.name.eq_ignore_ascii_case(key)))
+            column_of(output, program)
+                .is_some_and(|name| self.state_key().iter().any(|key| name.eq_ignore_ascii_case(key)))
         };
         let key: Vec<bool> = outputs.iter().map(is_of_key).collect();
         if key.iter().filter(|is_of_key| **is_of_key).count() < self.state_key().len() {
@@ -140,6 +144,36 @@ impl Select {
         let output = natural(specs).map_err(|error| error.over(self.sql()))?;
         Ok(DeltaProgram { rows: program.clone(), key, output })
     }
+
+    /// The columns of the key in what `program` makes, if its clause is `ON SLOW CONFLATE BY` the key of the state, whose rows queries see
+    /// as `shown`.
+    fn conflated_by(&self, shown: &Format, program: &Program) -> Result<Option<Vec<usize>>, QueryError> {
+        let Some(SlowPolicy::Conflate(by)) = self.on_slow() else { return Ok(None) };
+        let named = fields_of(by.select.plan(shown)?)?;
+        let named: Vec<&str> = outputs_of(&named).iter().filter_map(|output| column_of(output, &named)).collect();
+        let (key, at) = (self.state_key(), self.conflate_at());
+        let is_key = named.iter().all(|name| key.iter().any(|key| key.eq_ignore_ascii_case(name)))
+            && key.iter().all(|key| named.iter().any(|name| name.eq_ignore_ascii_case(key)));
+        if !is_key {
+            let message = "CONFLATE gives the newest change of each row, and rows are those of the stream's key";
+            let hint = format!("possible is: ON SLOW CONFLATE BY ({})", key.join(", "));
+            return Err(QueryError::new(message, at).hint(hint).over(self.sql()));
+        }
+        let is =
+            |output: &Output, key: &str| column_of(output, program).is_some_and(|name| name.eq_ignore_ascii_case(key));
+        let columns = key.iter().map(|key| outputs_of(program).iter().position(|output| is(output, key)));
+        let Some(columns) = columns.collect::<Option<Vec<usize>>>() else {
+            let message = "CONFLATE gives the newest change of each row: without the key it is not clear of what row";
+            let hint = format!("have in the list: {}", key.join(", "));
+            return Err(QueryError::new(message, at).hint(hint).over(self.sql()));
+        };
+        Ok(Some(columns))
+    }
+}
+
+/// The column of its input that an output of a program is, unchanged.
+fn column_of<'p>(output: &Output, program: &'p Program) -> Option<&'p str> {
+    program.input.fields().get(output.plain_field()?).map(|field| field.name.as_str())
 }
 
 /// The part of a state's rows that queries see.
@@ -210,15 +244,24 @@ impl Reader {
     }
 }
 
-/// A snapshot and its changes are of use only as a whole: no clause may leave a record out.
+/// A snapshot and its changes are of use only as a whole: no clause may leave a record out, but for changes that a newer one of the same
+/// row follows. `at` is the place of the clause that was read last.
 pub(crate) fn check(clauses: &Clauses, at: Option<Position>) -> Result<(), QueryError> {
-    if clauses.snapshot.is_none() {
-        return Ok(());
-    }
-    let is_slow = clauses.slow.as_ref().is_some_and(|policy| !matches!(policy, ReadPolicy::Block));
-    if !is_slow && clauses.rate.is_none() {
-        return Ok(());
-    }
+    use ReadPolicy::{DropOldest, Keep, Sample};
+    let loses = matches!(clauses.slow, Some(DropOldest | Keep(_) | Sample(_)));
+    if clauses.snapshot.is_none() || !loses { Ok(()) } else { Err(loses_rows(at)) }
+}
+
+/// The same of `MAX RATE`, which stands at `at`, once all clauses are read.
+pub(crate) fn check_rate(clauses: &Clauses, at: Option<Position>) -> Result<(), QueryError> {
+    let conflates = matches!(clauses.slow, Some(ReadPolicy::Conflate(_)));
+    if clauses.snapshot.is_none() || clauses.rate.is_none() || conflates { Ok(()) } else { Err(loses_rows(at)) }
+}
+
+fn loses_rows(at: Option<Position>) -> QueryError {
     let message = "SNAPSHOT gives every record: another that is left out would make the subscriber's table wrong";
-    Err(QueryError::new(message, at).hint("possible beside SNAPSHOT is: ON SLOW BLOCK, which holds without it as well"))
+    QueryError::new(message, at).hint(
+        "possible beside SNAPSHOT are: ON SLOW BLOCK, which holds without it as well, DISCONNECT, and CONFLATE BY (the stream's key), \
+         that with MAX RATE n PER SECOND [BY the key] or without",
+    )
 }

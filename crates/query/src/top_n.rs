@@ -189,7 +189,8 @@ fn kept_of(program: &Program, columns: &[usize]) -> Result<Program, QueryError> 
     Ok(Program { projection, output: natural(specs)?, reads, ..program.clone() })
 }
 
-fn outputs_of(program: &Program) -> &[Output] {
+/// The columns that a program makes, where it does not leave its input unchanged.
+pub(crate) fn outputs_of(program: &Program) -> &[Output] {
     match &program.projection {
         Projection::Fields(outputs) => outputs,
         Projection::All => &[],

@@ -296,7 +296,7 @@ impl Sessions<'_> {
         }
         let subscriptions = self.net.peer(key).map(|peer| peer.subscriptions().to_vec()).unwrap_or_default();
         if let QueueChange::Full { backlog, bound } = change {
-            let ends = |s: &usize| self.subscriptions.get(*s).is_some_and(Subscription::is_disconnected_when_slow);
+            let ends = |s: &usize| self.subscriptions.get(*s).is_some_and(Subscription::is_disconnected_when_full);
             return subscriptions.iter().any(ends).then(|| {
                 let reason = format!(
                     "{backlog} bytes are queued, the bound is {bound}, and the subscriber's policy is disconnect"

@@ -173,9 +173,7 @@ impl Coming {
     /// The policy of a subscription while it is slow: that of its query, of its request beside it, or of the configuration.
     fn slow_policy(&self, config: &ContextConfig) -> Result<SlowPolicy, Refusal> {
         let asked = self.request.overflow.map(policy_of);
-        if self.select.snapshot().is_some() {
-            return slow_policy_of_state(&self.select, asked);
-        }
+        let of_state = self.select.snapshot().is_some();
         match (self.select.on_slow(), asked) {
             (Some(of_query), Some(asked)) if of_query.to_string() != asked.to_string() => {
                 let message = format!(
@@ -184,6 +182,7 @@ impl Coming {
                 );
                 Err(refuse(RefusalCode::Query, message))
             }
+            (of_query, asked) if of_state => slow_policy_of_state(&self.select, of_query.or(asked)),
             (of_query, asked) => Ok(of_query.or(asked).unwrap_or_else(|| policy_of(config.overflow))),
         }
     }
@@ -501,7 +500,10 @@ impl Context {
         let accepts = subscription.accept().is_some();
         let (policy, gauges) = (subscription.policy(), Arc::clone(subscription.gauges()));
         let instances = std::mem::take(subscription.new_instances().0);
-        let slow = Slow::of(subscription.select());
+        let slow = match subscription.select().snapshot() {
+            Some(_) => Slow::of_changes(subscription.select(), subscription.slow_policy()),
+            None => Slow::of(subscription.select()),
+        };
         let runs_elsewhere = subscription.is_elsewhere();
         let subscription_key = self.subscriptions.insert(subscription);
         if runs_elsewhere {
@@ -615,14 +617,18 @@ impl Subscriptions {
     }
 }
 
-/// The policy of a subscription that reads a state: none of its records may be left out, or its subscriber's table would be wrong.
+/// The policy of a subscription that reads a state, with that of its query or its request: none that leaves out records, or its
+/// subscriber's table would be wrong.
 fn slow_policy_of_state(select: &Select, asked: Option<SlowPolicy>) -> Result<SlowPolicy, Refusal> {
     match asked {
-        None | Some(SlowPolicy::Block) => Ok(SlowPolicy::Block),
-        Some(asked) => {
+        None => Ok(SlowPolicy::Block),
+        Some(asked @ (SlowPolicy::Block | SlowPolicy::Disconnect | SlowPolicy::Conflate(_))) => Ok(asked),
+        // The clauses are refused where the query is read.
+        Some(asked @ (SlowPolicy::DropOldest | SlowPolicy::Sample(_) | SlowPolicy::Keep(_))) => {
             let why =
                 format!("SNAPSHOT gives every record, and the request's policy for a slow subscriber is `{asked}`");
-            let error = select.snapshot_error(why, "leave out --on-overflow, or set it to block");
+            let hint = "leave out --on-overflow, set it to block or disconnect, or write ON SLOW CONFLATE BY (the stream's key)";
+            let error = select.snapshot_error(why, hint);
             Err(refuse(RefusalCode::Query, error.to_string()))
         }
     }

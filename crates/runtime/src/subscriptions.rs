@@ -317,7 +317,7 @@ impl Subscription {
     /// Whether what comes for it waits before its session's queue while that is full, or is selected there.
     #[inline]
     pub(crate) fn waits_for_room(&self) -> bool {
-        self.blocks() || self.policy.selects()
+        self.blocks() || self.policy.selects() || self.select.snapshot().is_some()
     }
 
     /// The load for which its query was admitted, in ns per s.
@@ -426,7 +426,9 @@ impl Subscription {
 
     /// How its node is served: its queue withholds credit, or drops what it has no room for.
     pub(crate) fn policy(&self) -> SchedulingPolicy {
-        SchedulingPolicy { drops: !self.blocks(), ..SchedulingPolicy::default() }
+        // What comes of a state is never dropped before its query has seen it.
+        let drops = !self.blocks() && self.select.snapshot().is_none();
+        SchedulingPolicy { drops, ..SchedulingPolicy::default() }
     }
 
     /// Records that its query could not compute.

@@ -43,7 +43,7 @@ impl Ordered {
     }
 
     /// The rows of a state that its query gives.
-    fn rows(&self, model: &Model, limit: usize) -> Vec<Row> {
+    pub(super) fn rows(&self, model: &Model, limit: usize) -> Vec<Row> {
         let mut rows: Vec<Row> = model.rows.iter().filter(|(_, value)| *value > -20).cloned().collect();
         rows.sort_by(|a, b| (self.compare)(a, b).then_with(|| nulls_last(&a.0, &b.0)));
         rows.truncate(limit);

@@ -3,6 +3,7 @@
 use crate::graph::node::Node;
 use crate::graph::quiescence::Quiescence;
 use crate::graph::serve::Graph;
+use crate::graph::slow::Slow;
 
 impl Graph {
     /// Has nodes run for nothing but what comes, or no longer; what is left.
@@ -20,9 +21,9 @@ impl Graph {
 
 impl Node {
     /// Whether it has worked on all that came, and has passed on what it made of that. Output that waits for a subscriber may be dropped if its
-    /// policy is not to block.
+    /// policy is not to block; one that reads a state gets that anew.
     fn is_dry(&self) -> bool {
-        let may_drop = self.session().is_some() && self.policy.drops;
+        let may_drop = self.session().is_some() && (self.policy.drops || self.slow().is_some_and(Slow::keeps_changes));
         may_drop || (self.waiting() == 0 && self.spill.is_empty() && self.change.is_none())
     }
 }

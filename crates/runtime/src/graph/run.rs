@@ -179,6 +179,18 @@ impl Job {
         }
     }
 
+    /// The same for a subscription's query whose output is kept: all of it comes back, and nothing counts as sent.
+    pub(super) fn run_aside(&mut self, ws: &mut Workspace) -> ((Outcome, Option<f32>), Spill) {
+        // Without room none of it finds a buffer.
+        self.room = 0;
+        let ran = self.run(ws);
+        let mut rows = std::mem::take(&mut ws.builder.spill);
+        rows.format = self.output;
+        let (no_buffer, too_long) = (ws.builder.no_buffer, ws.builder.too_long);
+        self.sent = Some(Sent { outcome: ran.0, records: 0, bytes: rows.bytes.len(), no_buffer, too_long });
+        (ran, rows)
+    }
+
     /// The same for a subscription's query; its output is in the session's queue then.
     #[inline]
     pub(super) fn run_to(

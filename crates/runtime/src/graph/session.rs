@@ -131,6 +131,7 @@ impl Graph {
         let sources = self.session_end(id).map(|session| std::mem::take(&mut session.sources));
         sources.into_iter().flatten().for_each(|source| self.part(source, id));
         let Some(mut node) = self.lift(id) else { return };
+        let keeps_changes = node.slow().is_some_and(Slow::keeps_changes);
         if node.slow().is_some() {
             self.share_slow();
         }
@@ -145,6 +146,9 @@ impl Graph {
             port.sessions.retain(|session| *session != id);
             let (is_last, is_unused) = (port.sessions.is_empty(), port.is_unused());
             self.session_ports -= usize::from(is_last);
+            if keeps_changes {
+                self.note_laden_at(stream);
+            }
             if is_unused {
                 self.close_port(stream);
             }
@@ -455,10 +459,7 @@ impl Graph {
     ) -> Option<SessionStep> {
         // Its query has failed, or does not fit the format: the batch is dropped and counted.
         let Some(mut job) = self.begin(id, batch, (room, RunTime::Long), ws) else {
-            let is_running = self.present_node(id).is_some_and(|node| node.condition == Condition::Running);
-            // Rows of a state have another format only where it is another one.
-            let lost = if is_running { self.lose_reader(id, key) } else { None };
-            return Some(lost.unwrap_or(SessionStep::Ran(key)));
+            return Some(self.note_unread(id, key));
         };
         let ran = job.run_to(key, egress, ws);
         let has_panicked = ran.0 == Outcome::Panicked;
@@ -467,6 +468,14 @@ impl Graph {
             return Some(SessionStep::Failed(key));
         }
         Some(self.own_end(id, key).unwrap_or(SessionStep::Ran(key)))
+    }
+
+    /// A batch was dropped: its query has failed, or does not fit the format.
+    pub(super) fn note_unread(&mut self, id: NodeId, key: usize) -> SessionStep {
+        let is_running = self.present_node(id).is_some_and(|node| node.condition == Condition::Running);
+        // Rows of a state have another format only where it is another one.
+        let lost = if is_running { self.lose_reader(id, key) } else { None };
+        lost.unwrap_or(SessionStep::Ran(key))
     }
 }
 
@@ -495,11 +504,17 @@ impl Graph {
     }
 
     /// The reader of a state that is gone makes no more. Its subscriber hears of that, unless it has all already.
-    fn lose_reader(&mut self, id: NodeId, key: usize) -> Option<SessionStep> {
+    pub(super) fn lose_reader(&mut self, id: NodeId, key: usize) -> Option<SessionStep> {
         let node = self.present_node_mut(id)?;
         let session = node.session_mut().filter(|session| session.reads_state && !session.has_ended)?;
         (session.has_ended, session.held_end) = (true, None);
         let loss = session.loss;
+        let kept = session.slow.as_deref_mut().filter(|slow| slow.keeps_changes()).map(Slow::forget_changes);
+        if let Some(kept) = kept {
+            let lost = kept + node.spill.waiting() as u64;
+            node.spill.clear();
+            node.gauges.lose(Loss::Removed, lost);
+        }
         node.instances.iter_mut().filter_map(|instance| instance.handler.as_mut()).for_each(|handler| handler.lose());
         Some(SessionStep::StateLost(key, loss))
     }
@@ -513,14 +528,17 @@ impl Graph {
 
     /// Why the query of a subscription makes no more, where its subscriber is to learn that.
     pub(crate) fn failure(&self, key: usize) -> Option<String> {
-        self.present_node(NodeId::of_subscription(key))?.state_reader()?.failure()
+        let node = self.present_node(NodeId::of_subscription(key))?;
+        let slow = node.slow().and_then(Slow::failure).map(str::to_owned);
+        slow.or_else(|| node.state_reader()?.failure())
     }
 
     /// The end of what a subscriber gets of a state, or that of its stream which has waited until all was there.
-    fn own_end(&mut self, id: NodeId, key: usize) -> Option<SessionStep> {
+    pub(super) fn own_end(&mut self, id: NodeId, key: usize) -> Option<SessionStep> {
         let node = self.present_node_mut(id)?;
         // The end comes behind all rows.
-        if !node.session()?.reads_state || !node.spill.is_empty() {
+        let has_rows = !node.spill.is_empty() || node.slow().is_some_and(|slow| slow.len() > 0);
+        if !node.session()?.reads_state || has_rows {
             return None;
         }
         let reader = node.state_reader()?;

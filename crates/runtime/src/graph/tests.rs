@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 mod accounts;
+mod changes;
 mod converts;
 mod ends;
 mod ledger;

@@ -1,8 +1,9 @@
 //! A query with `SNAPSHOT`, planned for the rows of the state of its stream.
 
-use super::{Entry, Planned, instance_of};
+use super::{Entry, Planned, Subscription, instance_of};
+use crate::graph::slow::Reducer;
 use crossdock_control::load::Cost;
-use crossdock_engine::SnapshotHandler;
+use crossdock_engine::{ChangeMerger, SnapshotHandler};
 use crossdock_format::Format;
 use crossdock_query::{Program, QueryError, Select, SnapshotProgram};
 
@@ -39,10 +40,12 @@ impl Planned {
         measure: impl FnOnce(&Program) -> Option<Cost>,
     ) -> Planned {
         let (mut entry, mut instance, mut cost) = (Entry::new(format), instance_of(format, None), None);
+        let mut reducer = None;
         let outcome = program.and_then(|program| {
             let output = program.output().clone();
             cost = measure(program.source());
             entry.note(program.source(), &[]);
+            reducer = ChangeMerger::of(&program).map(|merger| Reducer::of_changes(merger, format));
             instance.handler = Some(Box::new(handler(program)?));
             // Changes of rows for which the condition does not hold are left out, whether it has one or not.
             entry.filters = true;
@@ -50,6 +53,13 @@ impl Planned {
             instance.output = output.id().0;
             Ok(output)
         });
-        Planned { entry, instance, reducer: None, outcome, cost }
+        Planned { entry, instance, reducer, outcome, cost }
+    }
+}
+
+impl Subscription {
+    /// Whether its session is ended as soon as its queue is full. Changes of a state are kept then, as far as there is room.
+    pub(crate) fn is_disconnected_when_full(&self) -> bool {
+        self.is_disconnected_when_slow() && self.select.snapshot().is_none()
     }
 }

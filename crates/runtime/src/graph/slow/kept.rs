@@ -8,6 +8,8 @@ use std::collections::{HashMap, VecDeque};
 
 /// Bytes that a record counts for beside its own.
 const SLOT_BYTES: usize = 64;
+/// Slots without a record that may be among the others in any case; with more, half of all.
+const MOST_VOIDS: usize = 1024;
 
 /// Records in the order in which they came; of those with a key, the last of each, in the place of the first.
 #[derive(Debug, Default)]
@@ -15,8 +17,9 @@ pub(super) struct Kept {
     slots: Vec<Slot>,
     /// Slots without a record, whose memory is used again.
     free: Vec<u32>,
-    /// Slots with a record, the oldest first.
+    /// Slots with a record, the oldest first, and among them some whose record was taken out.
     order: VecDeque<u32>,
+    voids: usize,
     by_key: HashMap<Key, u32>,
     /// How many of the records have each format; there are few formats.
     formats: Vec<(u64, u64)>,
@@ -32,6 +35,8 @@ struct Slot {
     format: u64,
     key: Option<Key>,
     record: Vec<u8>,
+    /// Its record was taken out: another of its key comes in its place.
+    is_void: bool,
 }
 
 /// The records that a new one cost.
@@ -46,12 +51,12 @@ pub(super) struct Put {
 impl Kept {
     #[inline]
     pub(super) fn len(&self) -> u64 {
-        self.order.len() as u64
+        (self.order.len() - self.voids) as u64
     }
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.order.is_empty()
+        self.order.len() == self.voids
     }
 
     /// Bytes of the records.
@@ -64,14 +69,59 @@ impl Kept {
         self.formats.iter().map(|(format, _)| *format)
     }
 
+    /// Whether they take more than a part of what they may: one in `part`.
+    pub(super) fn is_over_part(&self, part: usize, most_bytes: usize) -> bool {
+        let records = self.len() as usize;
+        self.bytes + records * SLOT_BYTES > most_bytes / part || records > SLOW_RECORDS / part
+    }
+
+    /// The record of a key.
+    pub(super) fn get(&self, key: Key) -> Option<&[u8]> {
+        let slot = self.slots.get(*self.by_key.get(&key)? as usize)?;
+        (!slot.is_void).then_some(&slot.record)
+    }
+
+    /// Whether there is room for a record of this length, of a key that has one or not, so that no other gives way.
+    pub(super) fn has_room(&self, key: Option<Key>, bytes: usize, most_bytes: usize) -> bool {
+        let had = key.and_then(|key| self.get(key)).map(<[u8]>::len);
+        let records = self.len() as usize + usize::from(had.is_none());
+        let bytes = self.bytes - had.unwrap_or(0) + bytes + records * SLOT_BYTES;
+        records <= 1 || (bytes <= most_bytes && records <= SLOW_RECORDS)
+    }
+
+    /// Takes the record of a key out.
+    pub(super) fn remove(&mut self, key: Key) {
+        let Some(at) = self.by_key.get(&key).copied() else { return debug_assert!(false, "no record of the key") };
+        self.forget_format(at);
+        if let Some(slot) = self.slots.get_mut(at as usize) {
+            self.bytes -= slot.record.len();
+            slot.record.clear();
+            slot.is_void = true;
+            self.voids += 1;
+        }
+        if self.voids > MOST_VOIDS && self.voids > self.order.len() / 2 {
+            for _ in 0..self.order.len() {
+                let Some(at) = self.order.pop_front() else { break };
+                if !self.releases_void(at) {
+                    self.order.push_back(at);
+                }
+            }
+        }
+    }
+
     /// Takes a copy of a record, within a bound in bytes: the oldest ones give way. One record is taken however long it is.
     pub(super) fn put(&mut self, key: Option<Key>, format: u64, record: &[u8], most_bytes: usize) -> Put {
         self.most_bytes = most_bytes;
         let known = key.and_then(|key| self.by_key.get(&key).copied());
         if let Some(at) = known {
-            self.forget_format(at);
+            let slot = self.slots.get_mut(at as usize);
+            let was_void = slot.is_some_and(|slot| std::mem::take(&mut slot.is_void));
+            match was_void {
+                true => self.voids -= 1,
+                false => self.forget_format(at),
+            }
             self.write(at, format, record);
-            return Put { replaced: 1, lost: self.make_room(0, most_bytes) };
+            return Put { replaced: u64::from(!was_void), lost: self.make_room(0, most_bytes) };
         }
         let lost = self.make_room(record.len(), most_bytes);
         let at = self.free.pop().unwrap_or_else(|| {
@@ -96,6 +146,10 @@ impl Kept {
         let mut stay = 0;
         for _ in 0..self.order.len() {
             let Some(at) = self.order.front().copied() else { break };
+            if self.releases_void(at) {
+                self.order.pop_front();
+                continue;
+            }
             let Some(slot) = self.slots.get(at as usize) else { break };
             let fits = slot.format == to.format && to.payload_bytes() + slot.record.len() <= PIECE_BYTES;
             if to.records() > 0 && !fits {
@@ -120,7 +174,8 @@ impl Kept {
 
     /// The keys of the records.
     pub(super) fn keys(&self) -> impl Iterator<Item = Option<Key>> {
-        self.order.iter().filter_map(|at| self.slots.get(*at as usize)).map(|slot| slot.key)
+        let slots = self.order.iter().filter_map(|at| self.slots.get(*at as usize));
+        slots.filter(|slot| !slot.is_void).map(|slot| slot.key)
     }
 
     /// Lets all records go.
@@ -159,7 +214,7 @@ impl Kept {
     /// Makes room for `more` bytes of another record, beside one at least; how many records that costs.
     fn make_room(&mut self, more: usize, most_bytes: usize) -> u64 {
         let is_over = |kept: &Kept| {
-            let records = kept.order.len() + usize::from(more > 0);
+            let records = kept.len() as usize + usize::from(more > 0);
             let bytes = kept.bytes + more + records * SLOT_BYTES;
             records > 1 && (bytes > most_bytes || records > SLOW_RECORDS)
         };
@@ -167,10 +222,29 @@ impl Kept {
         while is_over(self)
             && let Some(oldest) = self.order.pop_front()
         {
-            self.release(oldest);
-            lost += 1;
+            if !self.releases_void(oldest) {
+                self.release(oldest);
+                lost += 1;
+            }
         }
         lost
+    }
+
+    /// A slot that has left the order, or is about to, is free if its record was taken out; whether it was.
+    fn releases_void(&mut self, at: u32) -> bool {
+        let Some(slot) = self.slots.get_mut(at as usize).filter(|slot| slot.is_void) else { return false };
+        slot.is_void = false;
+        let key = slot.key.take();
+        self.voids -= 1;
+        if self.reserved > self.most_bytes.saturating_mul(2) {
+            self.reserved -= slot.record.capacity();
+            slot.record = Vec::new();
+        }
+        if let Some(key) = key {
+            self.by_key.remove(&key);
+        }
+        self.free.push(at);
+        true
     }
 
     /// A slot's record has gone.
@@ -241,6 +315,40 @@ mod tests {
         });
         assert_eq!((asked, to.first_bytes()), (vec![0, 1, 2, 3], vec![1]));
         assert_eq!(taken(&mut kept, |_| true), [3, 4, 5, 0, 2]);
+    }
+
+    #[test]
+    fn a_record_that_was_taken_out_leaves_its_place_to_the_next_of_its_key_and_costs_nothing() {
+        let mut kept = Kept::default();
+        for key in 0..4_u8 {
+            kept.put(Some(key.into()), 7, &[key; 3], 1000);
+        }
+        kept.remove(1);
+        kept.remove(2);
+        assert_eq!((kept.len(), kept.bytes(), kept.get(1), kept.get(3)), (2, 6, None, Some(&[3; 3][..])));
+        assert_eq!(kept.keys().collect::<Vec<_>>(), [Some(0), Some(3)]);
+        assert_eq!(kept.put(Some(2), 8, &[9; 3], 1000), Put::default());
+        assert_eq!(taken(&mut kept, |key| key != Some(0)), [9]);
+        assert_eq!(taken(&mut kept, |_| true), [3, 0]);
+        assert_eq!((kept.len(), kept.voids, kept.by_key.len(), kept.free.len()), (0, 0, 0, 4));
+        // Keys that come and go do not add up.
+        for key in 0..100_000 {
+            kept.put(Some(key), 7, &[1; 3], 1 << 20);
+            kept.remove(key);
+        }
+        assert!(kept.is_empty() && kept.slots.len() <= 2 * MOST_VOIDS + 4, "{}", kept.slots.len());
+    }
+
+    #[test]
+    fn there_is_room_up_to_the_bound_and_for_one_record_in_any_case() {
+        let (mut kept, most_bytes) = (Kept::default(), 2 * (4 + SLOT_BYTES));
+        assert!(kept.has_room(Some(1), 1000, most_bytes));
+        kept.put(Some(1), 7, &[1; 4], most_bytes);
+        assert!(kept.has_room(Some(2), 4, most_bytes) && !kept.has_room(Some(2), 5, most_bytes));
+        assert!(!kept.is_over_part(1, most_bytes) && kept.is_over_part(2, most_bytes - 1));
+        assert_eq!(kept.put(Some(2), 7, &[2; 4], most_bytes), Put::default());
+        assert!(!kept.has_room(None, 1, most_bytes));
+        assert!(kept.has_room(Some(2), 4, most_bytes) && !kept.has_room(Some(2), 5, most_bytes));
     }
 
     #[test]

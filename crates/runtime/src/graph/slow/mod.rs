@@ -6,7 +6,10 @@
 //! the query before all others. So the node's queue does not fill, and only `BLOCK`, which has no part here, holds publishers
 //! back. With a rate, all records come this way: those above it are dropped before they are kept, or, where the last of each
 //! key is kept anyway, stay kept until it is their turn.
+//!
+//! Of a query of a stream's state the records are changes, and all of them count: the part is behind the query then ([`changes`]).
 
+mod changes;
 mod kept;
 mod rate;
 mod steps;
@@ -14,7 +17,7 @@ mod steps;
 use crate::graph::bounds::{SLOW_BYTES, SLOW_RECORDS};
 use crate::graph::edge::Held;
 use crate::graph::gauges::{Loss, NodeGauges};
-use crossdock_engine::{Handler, KeyFields, KeyHasher, SelectHandler};
+use crossdock_engine::{ChangeMerger, Handler, KeyFields, KeyHasher, SelectHandler};
 use crossdock_format::Format;
 use crossdock_mailbox::{Batch, Pool, Selection};
 use crossdock_query::{Program, Projection, QueryError, Select, SlowPolicy};
@@ -42,11 +45,25 @@ enum Policy {
     Sample { one_in: u32, seen: u32 },
     /// Those that meet a condition are kept.
     Keep,
+    /// Of what the query gives of a state all is kept; if it `conflates`, of each row one change.
+    Changes { conflates: bool },
 }
 
-/// The conditions and keys that select among the records of one format.
+/// The part of a query's clauses for the records of one format.
 pub(crate) struct Reducer {
     format: u64,
+    reduces: Reduces,
+}
+
+enum Reduces {
+    /// Records, before the query.
+    Records(Selects),
+    /// Changes, behind it.
+    Changes(Box<ChangeMerger>),
+}
+
+/// The conditions and keys that select among records.
+struct Selects {
     /// The query's condition.
     selects: Box<dyn Handler>,
     /// The condition of `KEEP WHERE`.
@@ -81,7 +98,13 @@ impl Reducer {
         };
         let key = conflates.or(rate.as_ref().and_then(|rate| Some(&rate.by.as_ref()?.select)));
         let key = key.map(|key| KeyFields::of(&key.plan(format)?).map_err(in_words)).transpose()?;
-        Ok(Some(Reducer { format: format.id().0, selects: handler(&select.selected())?, keeps, key }))
+        let selects = Selects { selects: handler(&select.selected())?, keeps, key };
+        Ok(Some(Reducer { format: format.id().0, reduces: Reduces::Records(selects) }))
+    }
+
+    /// That of a query that conflates changes of a state, whose rows have this format.
+    pub(crate) fn of_changes(merger: ChangeMerger, rows: &Format) -> Reducer {
+        Reducer { format: rows.id().0, reduces: Reduces::Changes(Box::new(merger)) }
     }
 
     /// The fields of a format that the clauses of a query read, a flag a field.
@@ -103,6 +126,22 @@ impl Reducer {
     pub(crate) fn format(&self) -> u64 {
         self.format
     }
+
+    fn selects(&self) -> Option<&Selects> {
+        if let Reduces::Records(selects) = &self.reduces { Some(selects) } else { None }
+    }
+
+    fn selects_mut(&mut self) -> Option<&mut Selects> {
+        if let Reduces::Records(selects) = &mut self.reduces { Some(selects) } else { None }
+    }
+
+    /// What makes one change of several, if they have this format.
+    fn merger(&mut self, changes: u64) -> Option<&mut ChangeMerger> {
+        match &mut self.reduces {
+            Reduces::Changes(merger) if merger.format().0 == changes => Some(merger),
+            Reduces::Changes(_) | Reduces::Records(_) => None,
+        }
+    }
 }
 
 fn in_words(message: String) -> QueryError {
@@ -123,6 +162,10 @@ pub(crate) struct Slow {
     /// Kept records on their way into a batch, and the batch, whose first records have left.
     next: Held,
     leaving: Option<(Batch, usize)>,
+    /// Why its subscription ends: there was no room for a change.
+    failure: Option<String>,
+    /// Whether it kept much when walks were last to hear of that.
+    was_laden: bool,
 }
 
 impl fmt::Debug for Slow {
@@ -144,7 +187,22 @@ impl Slow {
             }
             _ => Policy::Queue,
         };
-        Some(Box::new(Slow {
+        Some(Slow::with(policy, rate))
+    }
+
+    /// That of a query of a state, whose subscriber has this policy, if it needs one.
+    pub(crate) fn of_changes(select: &Select, policy: &SlowPolicy) -> Option<Box<Slow>> {
+        let conflates = match policy {
+            SlowPolicy::Conflate(_) => true,
+            SlowPolicy::Disconnect => false,
+            // The last three are refused.
+            SlowPolicy::Block | SlowPolicy::DropOldest | SlowPolicy::Sample(_) | SlowPolicy::Keep(_) => return None,
+        };
+        Some(Slow::with(Policy::Changes { conflates }, select.max_rate().map(|rate| Rate::new(&rate))))
+    }
+
+    fn with(policy: Policy, rate: Option<Rate>) -> Box<Slow> {
+        Box::new(Slow {
             policy,
             reducers: Vec::new(),
             rate,
@@ -154,14 +212,23 @@ impl Slow {
             due_ns: 0,
             next: Held::new(0, 0),
             leaving: None,
-        }))
+            failure: None,
+            was_laden: false,
+        })
     }
 
     /// The clauses of a query and their bounds, in lines of a plan.
     pub(crate) fn explain(select: &Select) -> String {
-        let bounds =
-            format!("at most {SLOW_RECORDS} records and {} MiB are kept, then the oldest goes", SLOW_BYTES >> 20);
-        let slow = select.on_slow().map(|policy| match policy.selects() {
+        let (noun, then) = match (select.snapshot(), select.on_slow()) {
+            (None, _) => ("records", "the oldest goes"),
+            (Some(_), Some(SlowPolicy::Disconnect)) => ("changes", "its session ends"),
+            (Some(_), _) => ("changes", "the subscription ends"),
+        };
+        let bounds = format!("at most {SLOW_RECORDS} {noun} and {} MiB are kept, then {then}", SLOW_BYTES >> 20);
+        let keeps = |policy: &SlowPolicy| {
+            policy.selects() || (select.snapshot().is_some() && matches!(policy, SlowPolicy::Disconnect))
+        };
+        let slow = select.on_slow().map(|policy| match keeps(&policy) {
             true => format!("slow     {policy}; {bounds}\n"),
             false => format!("slow     {policy}\n"),
         });
@@ -210,7 +277,7 @@ impl Slow {
 
     /// Whether records wait for their rate where they are kept, rather than being dropped before.
     fn waits_for_rate(&self) -> bool {
-        self.rate.is_some() && matches!(self.policy, Policy::Conflate)
+        self.rate.is_some() && matches!(self.policy, Policy::Conflate | Policy::Changes { .. })
     }
 
     /// Selects and keeps records of a batch, from one on, as they come while its session takes nothing (`is_full`) or takes
@@ -241,7 +308,8 @@ impl Slow {
         is_full: bool,
         (gauges, narrow): (&NodeGauges, Narrow),
     ) -> bool {
-        let Some(reducer) = self.reducers.iter_mut().find(|reducer| reducer.format == batch.format) else {
+        let reducer = self.reducers.iter_mut().find(|reducer| reducer.format == batch.format);
+        let Some(reducer) = reducer.and_then(Reducer::selects_mut) else {
             gauges.lose(Loss::Unreadable, selection.len() as u64);
             selection.narrow(|_| false);
             return true;
@@ -271,7 +339,9 @@ impl Slow {
                 });
                 Loss::Sampled
             }
-            Policy::Queue | Policy::Conflate | Policy::Keep | Policy::Sample { .. } => return true,
+            Policy::Queue | Policy::Conflate | Policy::Keep | Policy::Sample { .. } | Policy::Changes { .. } => {
+                return true;
+            }
         };
         gauges.lose(why, selected - selection.len() as u64);
         true
@@ -283,7 +353,8 @@ impl Slow {
         // One batch at most leaves at once.
         let most_bytes = if is_full || waits { self.most_bytes } else { usize::MAX };
         let Slow { reducers, rate, hasher, kept, due_ns, .. } = self;
-        let key = reducers.iter().find(|reducer| reducer.format == batch.format).and_then(|of| of.key.as_ref());
+        let reducer = reducers.iter().find(|reducer| reducer.format == batch.format);
+        let key = reducer.and_then(|of| of.selects()?.key.as_ref());
         let (mut conflated, mut lost, mut over) = (0, 0, 0);
         for index in selection {
             let record = batch.record(index);
@@ -309,11 +380,18 @@ impl Slow {
     /// Takes kept records that may leave now out, into an empty descriptor with a buffer of the pool; the descriptor comes back
     /// if none may, if a batch is leaving already, or if there is no buffer.
     fn load(&mut self, mut batch: Batch, now_ns: u64, pool: &mut Pool) -> Option<Batch> {
-        if self.leaving.is_some() {
+        if self.leaving.is_some() || !self.load_next(now_ns) || !self.next.fill(&mut batch, pool) {
             return Some(batch);
         }
+        self.next.reset();
+        self.leaving = Some((batch, 0));
+        None
+    }
+
+    /// Takes kept records that may leave now out, for one buffer; if none may, it is known when that is to be looked at again.
+    fn load_next(&mut self, now_ns: u64) -> bool {
         let waits = self.waits_for_rate();
-        let Slow { rate, kept, due_ns, next, leaving, .. } = self;
+        let Slow { rate, kept, due_ns, next, .. } = self;
         let by_key = rate.as_ref().is_some_and(Rate::is_by_key);
         if next.records() == 0 {
             let most_stay = if by_key { LOOKS } else { 0 };
@@ -323,14 +401,8 @@ impl Slow {
             let due = |rate: &Rate| kept.keys().take(LOOKS).map(|key| rate.due_ns(key)).min();
             let due = rate.as_ref().and_then(due).filter(|_| !by_key || kept.len() <= LOOKS as u64);
             *due_ns = due.unwrap_or_default().max(now_ns + RATE_STEP_NS);
-            return Some(batch);
         }
-        if !next.fill(&mut batch, pool) {
-            return Some(batch);
-        }
-        next.reset();
-        *leaving = Some((batch, 0));
-        None
+        next.records() > 0
     }
 
     /// Lets all go that it has: how many records, and a descriptor that is needed no more.

@@ -40,7 +40,7 @@ impl Node {
     }
 
     #[inline]
-    fn slow_mut(&mut self) -> Option<&mut Slow> {
+    pub(in crate::graph) fn slow_mut(&mut self) -> Option<&mut Slow> {
         self.session_mut().and_then(|session| session.slow.as_deref_mut())
     }
 
@@ -131,24 +131,29 @@ impl Graph {
         let (key, spilled_bytes) = (node.session()?.key, node.spill.first_bytes());
         let next = node.next_of_slow(now_ns);
         let waits = matches!(node.inputs.first().and_then(|input| input.queue.front()), Some(Item::Batch(_)));
-        let (selects, is_limited) = node.slow().map(|slow| (slow.selects(), slow.is_limited()))?;
+        let slow = node.slow()?;
+        let (selects, is_limited, is_behind) = (slow.selects(), slow.is_limited(), slow.keeps_changes());
         if matches!(next, Next::Nothing) {
             return self.rest(id, Turn::None);
         }
         let room = if matches!(next, Next::Other) { Room::Packets(1) } else { egress.room(key, spilled_bytes) };
         let step = match (room, next) {
+            (Room::Full, _) if is_behind && waits => self.keep_next(id, ws),
             (Room::Full, _) if selects && waits => self.reduce(id, true, ws),
             (Room::Full, _) => return self.rest(id, Turn::Awaited),
             (Room::NoBuffers, _) => {
                 self.listed.push_back(id);
                 return self.rest(id, Turn::Listed);
             }
+            (Room::Packets(room), Next::Kept) if is_behind => self.send_kept(id, (key, room), egress, ws),
+            (Room::Packets(_), Next::Batch) if is_behind && is_limited => self.keep_next(id, ws),
             (Room::Packets(room), Next::Kept) => self.run_kept(id, (key, room), egress, ws),
             (Room::Packets(_), Next::Batch) if is_limited => self.reduce(id, false, ws),
             (Room::Packets(room), _) => self.run_session(id, (key, room), egress, ws),
         };
         self.rest(id, Turn::None);
         self.wake_sources(id);
+        self.note_laden(id);
         if self.present_node(id).is_some_and(|node| !matches!(node.next_of_slow(now_ns), Next::Nothing)) {
             self.list(id);
         }

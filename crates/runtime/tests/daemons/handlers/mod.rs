@@ -22,6 +22,7 @@ mod faults;
 mod queries;
 mod replicas;
 mod resources;
+mod slow_states;
 mod stateful;
 mod states;
 mod tables;
