@@ -102,6 +102,9 @@ pub trait Device: Send {
     /// [`MAX_SLICES`]); else the network's. The device stays usable.
     fn send(&mut self, to: SocketAddr, slices: &[IoSlice<'_>], stride: usize) -> io::Result<Sent>;
 
+    /// From now on packets go to this peer only, and what others send may be dropped: sending may cost less then.
+    fn keep_to(&mut self, _peer: SocketAddr) {}
+
     /// Gives the packets that are sent from now on these two bits of explicit congestion notification (RFC 3168), as far as the device
     /// can; 0, as at first, for none.
     fn set_ecn(&mut self, _bits: u8) {}

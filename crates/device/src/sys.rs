@@ -152,19 +152,29 @@ pub(crate) fn receive(
     let count = buffers.len().min(MAX_ARRIVALS);
     let mut names = [const { MaybeUninit::<sockaddr_storage>::uninit() }; MAX_ARRIVALS];
     let mut controls = [const { MaybeUninit::<Control>::uninit() }; MAX_ARRIVALS];
-    let mut parts = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_ARRIVALS];
-    let mut headers = [mmsghdr { msg_hdr: empty_header(), msg_len: 0 }; MAX_ARRIVALS];
-    for at in 0..count {
-        parts[at] = iovec { iov_base: buffers[at].as_mut_ptr().cast(), iov_len: buffers[at].len() };
-        let header = &mut headers[at].msg_hdr;
+    let mut parts = [const { MaybeUninit::<iovec>::uninit() }; MAX_ARRIVALS];
+    let mut headers = [const { MaybeUninit::<mmsghdr>::uninit() }; MAX_ARRIVALS];
+    // Only what is used is written: most calls are for one arrival, and find none.
+    for (at, buffer) in buffers.iter_mut().enumerate().take(count) {
+        let part = iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        let mut header = empty_header();
         header.msg_name = names[at].as_mut_ptr().cast();
         header.msg_namelen = mem::size_of::<sockaddr_storage>() as socklen_t;
-        header.msg_iov = &raw mut parts[at];
+        header.msg_iov = parts[at].write(part);
         header.msg_iovlen = 1;
         header.msg_control = controls[at].as_mut_ptr().cast();
         header.msg_controllen = mem::size_of::<Control>() as _;
+        headers[at].write(mmsghdr { msg_hdr: header, msg_len: 0 });
     }
+    // SAFETY: the first `count` headers were just written.
+    let headers = unsafe { std::slice::from_raw_parts_mut(headers.as_mut_ptr().cast::<mmsghdr>(), count) };
     let got = retry_interrupted(|| {
+        if let [header] = &mut *headers {
+            // SAFETY: as below, for one header.
+            let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header.msg_hdr, libc::MSG_DONTWAIT) };
+            header.msg_len = u32::try_from(len).unwrap_or(0);
+            return if len < 0 { len } else { 1 };
+        }
         // SAFETY: `count` headers, each pointing at a name, one part and control room that live until after the
         // call; the parts are the buffers' own bytes, borrowed mutably, with their true lengths.
         let got = unsafe {
@@ -343,12 +353,22 @@ pub(crate) fn send(
     slices: &[IoSlice<'_>],
     options: Options,
 ) -> io::Result<()> {
+    const FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    if let ([slice], None, None) = (slices, options.segment, options.ecn) {
+        // The kernel then reads no header, slices and control messages from here.
+        let (name, len) = to.map_or((std::ptr::null(), 0), |name| ((&raw const name.storage).cast(), name.len));
+        retry_interrupted(|| {
+            // SAFETY: name and slice outlive the call and have the lengths named; sendto writes to neither.
+            unsafe { libc::sendto(socket.as_raw_fd(), slice.as_ptr().cast(), slice.len(), FLAGS, name, len) }
+        })?;
+        return Ok(());
+    }
     let mut header = header_for(to, slices);
     let mut control = Control([0; CONTROL_BYTES]);
     options.write(&mut control, &mut header);
     retry_interrupted(|| {
         // SAFETY: name, slices and control outlive the call; sendmsg writes to none of them.
-        unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) }
+        unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, FLAGS) }
     })?;
     Ok(())
 }

@@ -16,9 +16,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Packets or super-packets in a row with bits of ECN other than the socket's, after which the socket gets theirs.
-const ALIKE: u32 = 32;
-
 /// The errors as which a socket reports ICMP messages about packets that it has sent, besides ECONNREFUSED.
 const REPORTS: [i32; 9] = [
     libc::EMSGSIZE,
@@ -31,6 +28,9 @@ const REPORTS: [i32; 9] = [
     libc::EPROTO,
     libc::EACCES,
 ];
+
+/// ECT(0): the bits of ECN that sessions send with, but on paths that lose what has them.
+const MOST_SENT_ECN: u8 = 0b10;
 
 /// How a socket is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,12 +86,13 @@ pub struct UdpDevice {
     info: UdpInfo,
     /// Buffers that wait for arrivals, kept between calls.
     posted: Vec<BufferMut>,
+    /// Those of the call in work.
+    arrived: [Arrived; MAX_ARRIVALS],
     paths: RefCell<Paths>,
     /// The two bits of ECN of what is sent.
     ecn: u8,
-    /// Those of the socket itself, and how many packets or super-packets in a row were to have others.
+    /// Those that the socket gives by itself. Others go as control messages, for each of which the kernel looks up the route anew.
     own_ecn: u8,
-    unlike: u32,
     counters: DeviceCounters,
     /// The kernel's count of packets dropped on this socket, as far as it is known: of all devices over duplicates of it.
     dropped_kernel: Arc<AtomicU64>,
@@ -142,7 +143,6 @@ impl UdpDevice {
     pub fn try_clone(&self) -> io::Result<UdpDevice> {
         let mut device = UdpDevice::set_up(self.socket.try_clone()?, self.peer, self.options.clone())?;
         device.dropped_kernel = Arc::clone(&self.dropped_kernel);
-        device.own_ecn = self.own_ecn;
         Ok(device)
     }
 
@@ -190,6 +190,7 @@ impl UdpDevice {
         if local.is_ipv6() {
             let _reads_class = sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1);
         }
+        let own_ecn = if marks_by_itself(fd, local.is_ipv6()) { MOST_SENT_ECN } else { 0 };
         // Where the kernel cannot count its drops, they show up as the transport's losses only.
         let _counts_drops = sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1);
         let info = UdpInfo {
@@ -212,7 +213,8 @@ impl UdpDevice {
         peer.into_iter().for_each(|peer| paths.learn(peer, &socket));
         let (paths, counters) = (RefCell::new(paths), DeviceCounters::default());
         let dropped_kernel = Arc::default();
-        let (ecn, own_ecn, unlike, reports) = (0, 0, 0, false);
+        let (ecn, reports) = (0, false);
+        let arrived = [Arrived::default(); MAX_ARRIVALS];
         Ok(UdpDevice {
             socket,
             local,
@@ -220,10 +222,10 @@ impl UdpDevice {
             options,
             info,
             posted,
+            arrived,
             paths,
             ecn,
             own_ecn,
-            unlike,
             counters,
             dropped_kernel,
             reports,
@@ -241,7 +243,8 @@ impl UdpDevice {
     }
 
     /// Takes the arrival in `posted[at]` over into a frame, or says by `None` that it was dropped.
-    fn take(&mut self, at: usize, arrived: &Arrived, pool: &mut Pool) -> Option<Frame> {
+    fn take(&mut self, at: usize, pool: &mut Pool) -> Option<Frame> {
+        let arrived = self.arrived[at];
         if let Some(dropped) = arrived.dropped {
             self.counters.dropped_kernel += new_drops(&self.dropped_kernel, dropped);
         }
@@ -316,25 +319,6 @@ impl UdpDevice {
     fn sending(&self, to: SocketAddr, segment: Option<u16>) -> Options {
         let is_v6 = matches!(to.ip().to_canonical(), IpAddr::V6(_));
         Options { segment, ecn: (self.ecn != self.own_ecn).then_some((self.ecn, is_v6)) }
-    }
-
-    /// Has a socket with one peer mark by itself what it sends, once many in a row were marked alike: for a packet with a control
-    /// message about that the kernel looks the route up, in place of the one that the socket has (`udp_sendmsg`).
-    fn settle_ecn(&mut self, to: SocketAddr) {
-        self.unlike = if self.ecn == self.own_ecn { 0 } else { self.unlike.saturating_add(1) };
-        // A device over a duplicate of the socket would not know.
-        if self.unlike < ALIKE || self.peer.is_none() || Arc::strong_count(&self.dropped_kernel) > 1 {
-            return;
-        }
-        self.unlike = 0;
-        let (level, option) = match to.ip().to_canonical() {
-            IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
-            IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
-        };
-        // Where the kernel refuses, each packet goes on to say it.
-        if sys::set_option(self.socket.as_fd(), level, option, self.ecn.into()).is_ok() {
-            self.own_ecn = self.ecn;
-        }
     }
 
     /// Sends `packets` packets the best way there is. Returns how many went.
@@ -440,7 +424,6 @@ impl Device for UdpDevice {
 
     fn receive(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>, max: usize) -> io::Result<usize> {
         let before = frames.len();
-        let mut arrived = [Arrived::default(); MAX_ARRIVALS];
         let mut left = max;
         while left > 0 {
             let count = left.min(self.options.posted_buffers);
@@ -455,12 +438,12 @@ impl Device for UdpDevice {
                 self.drop_one().map(|()| 1)
             } else {
                 self.counters.receive_calls += 1;
-                sys::receive(self.socket.as_fd(), &mut self.posted[..count], &mut arrived)
+                sys::receive(self.socket.as_fd(), &mut self.posted[..count], &mut self.arrived)
             };
             match got {
                 Ok(got) => {
-                    for (at, arrived) in arrived.iter().enumerate().take(got.min(count)) {
-                        if let Some(frame) = self.take(at, arrived, pool) {
+                    for at in 0..got.min(count) {
+                        if let Some(frame) = self.take(at, pool) {
                             frames.push(frame);
                         }
                     }
@@ -497,7 +480,6 @@ impl Device for UdpDevice {
     fn send(&mut self, to: SocketAddr, slices: &[IoSlice<'_>], stride: usize) -> io::Result<Sent> {
         let (bytes, packets) = check_super(slices, stride)?;
         let name = self.name_of(to)?;
-        self.settle_ecn(to);
         match self.send_once(to, name.as_ref(), slices, stride, packets) {
             Ok(sent) => {
                 self.counters.supers_sent += 1;
@@ -514,6 +496,26 @@ impl Device for UdpDevice {
             Err(error) => {
                 self.counters.errors += 1;
                 Err(error)
+            }
+        }
+    }
+
+    /// The kernel then knows the route of what is sent. It drops what comes from others, and a later call says `ConnectionRefused` when
+    /// nobody listens at the peer's address any more.
+    fn keep_to(&mut self, peer: SocketAddr) {
+        let addr = match (self.local.is_ipv6(), peer) {
+            (true, SocketAddr::V4(v4)) => SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())),
+            _ => peer,
+        };
+        // Where it cannot be, the socket goes on speaking with anyone.
+        if self.peer.is_none() && self.socket.connect(addr).is_ok() {
+            self.peer = Some(peer);
+            self.paths.get_mut().learn(peer, &self.socket);
+            // Calls report what happens to this peer; nobody would empty the queue of reports.
+            let fd = self.socket.as_fd();
+            let _keeps_reports = sys::set_option(fd, libc::IPPROTO_IP, libc::IP_RECVERR, 0);
+            if self.local.is_ipv6() {
+                let _keeps_reports = sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 0);
             }
         }
     }
@@ -554,6 +556,18 @@ impl std::fmt::Debug for UdpDevice {
             .field("counters", &self.counters)
             .finish_non_exhaustive()
     }
+}
+
+/// Has a socket mark what it sends with the bits that most packets have; whether it does so for every address that it reaches.
+fn marks_by_itself(fd: BorrowedFd<'_>, v6: bool) -> bool {
+    let mark = |level, option, bits: u8| sys::set_option(fd, level, option, bits.into()).is_ok();
+    // An IPv6 socket may speak IPv4 too (mapped addresses); the IPv4 option then holds for that.
+    let marks = mark(libc::IPPROTO_IP, libc::IP_TOS, MOST_SENT_ECN);
+    if !v6 || marks && mark(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, MOST_SENT_ECN) {
+        return marks;
+    }
+    mark(libc::IPPROTO_IP, libc::IP_TOS, 0);
+    false
 }
 
 /// Has packets cross the path whole or not at all (the don't-fragment bit), and the kernel believe nobody about what it takes but its
@@ -602,40 +616,6 @@ mod tests {
         let socket = bind_beside(port, bind).unwrap();
         assert_ne!(socket.local_addr().unwrap().port(), port);
         assert!(UdpSocket::bind(("127.0.0.1", port)).is_ok(), "the port is free for the one that is to listen");
-    }
-
-    #[test]
-    fn a_socket_with_one_peer_marks_by_itself_what_is_marked_alike() {
-        let mut pool = Pool::new(crossdock_mailbox::PoolConfig::default()).unwrap();
-        for any in ["127.0.0.1:0", "[::1]:0"] {
-            let Ok(mut to) = UdpDevice::bind(any.parse().unwrap(), UdpOptions::default()) else {
-                println!("skipped: this machine has no {any}");
-                continue;
-            };
-            let addr = to.local_addr();
-            let mut send = |from: &mut UdpDevice, bits: u8, count: u32| {
-                from.set_ecn(bits);
-                for _ in 0..count {
-                    assert_eq!(from.send(addr, &[IoSlice::new(&[7; 100])], 100).unwrap(), Sent::Done);
-                    let mut frames = Vec::new();
-                    while frames.is_empty() {
-                        to.receive(&mut pool, &mut frames, 8).unwrap();
-                    }
-                    assert_eq!((frames.len(), frames[0].ecn), (1, bits), "{any}");
-                }
-                from.own_ecn
-            };
-            let mut from = UdpDevice::connect(addr, UdpOptions::default()).unwrap();
-            // Others between them do not count together.
-            assert_eq!((send(&mut from, 2, ALIKE - 1), send(&mut from, 0, 1), send(&mut from, 2, 1)), (0, 0, 0));
-            assert_eq!((send(&mut from, 2, ALIKE), send(&mut from, 0, 3), send(&mut from, 2, 1)), (2, 2, 2));
-            assert_eq!((send(&mut from, 0, 2 * ALIKE), send(&mut from, 2, 1)), (0, 0));
-            let mut copy = from.try_clone().unwrap();
-            assert_eq!((send(&mut from, 2, 2 * ALIKE), send(&mut copy, 2, 2 * ALIKE)), (0, 0), "two over one socket");
-            // One that speaks with anyone looks each route up anyway.
-            let mut from = UdpDevice::bind(any.parse().unwrap(), UdpOptions::default()).unwrap();
-            assert_eq!(send(&mut from, 2, 2 * ALIKE), 0);
-        }
     }
 
     #[test]

@@ -168,15 +168,17 @@ fn with_no_buffer_at_all_arrivals_are_dropped_and_counted() {
 
 #[test]
 fn an_empty_datagram_is_counted_and_dropped() {
-    let mut to = bind("127.0.0.1:0", UdpOptions::default());
-    let from = UdpSocket::bind("127.0.0.1:0").unwrap();
-    from.send_to(&[], to.local_addr()).unwrap();
-    from.send_to(&[9], to.local_addr()).unwrap();
-    let mut pool = pool();
-    wait(&to);
-    let mut frames = Vec::new();
-    while to.receive(&mut pool, &mut frames, 8).unwrap() == 0 {}
-    assert_eq!((frames.len(), to.counters().dropped_empty), (1, 1));
+    for posted_buffers in [1, 8] {
+        let mut to = bind("127.0.0.1:0", UdpOptions { posted_buffers, ..UdpOptions::default() });
+        let from = UdpSocket::bind("127.0.0.1:0").unwrap();
+        from.send_to(&[], to.local_addr()).unwrap();
+        from.send_to(&[9], to.local_addr()).unwrap();
+        let mut pool = pool();
+        wait(&to);
+        let mut frames = Vec::new();
+        while to.receive(&mut pool, &mut frames, 8).unwrap() == 0 {}
+        assert_eq!((frames.len(), to.counters().dropped_empty), (1, 1));
+    }
 }
 
 #[test]
@@ -339,6 +341,29 @@ fn two_devices_over_one_socket_take_each_packet_once_and_count_each_drop_once() 
 }
 
 #[test]
+fn a_socket_that_keeps_to_a_peer_hears_no_other_and_reports_that_it_is_gone() {
+    for listens_at in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
+        let mut here = bind(listens_at, UdpOptions::default());
+        let there = if listens_at == "[::1]:0" { "[::1]:0" } else { "127.0.0.1:0" };
+        let (mut peer, mut other) = (bind(there, UdpOptions::default()), bind(there, UdpOptions::default()));
+        let addr = SocketAddr::new(peer.local_addr().ip(), here.local_addr().port());
+        let mut pool = pool();
+        here.keep_to(peer.local_addr());
+        send(&mut other, addr, &[1; 100], 100);
+        send(&mut peer, addr, &[2; 100], 100);
+        let frame = one(&mut here, &mut pool);
+        assert_eq!((frame.buffer[0], frame.from), (2, peer.local_addr()), "{listens_at}");
+        send(&mut here, peer.local_addr(), &[3; 100], 100);
+        assert_eq!(one(&mut peer, &mut pool).buffer[0], 3);
+        let gone = peer.local_addr();
+        drop(peer);
+        send(&mut here, gone, &[4; 100], 100);
+        let error = here.receive(&mut pool, &mut Vec::new(), 8).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{listens_at}");
+    }
+}
+
+#[test]
 fn the_bits_of_congestion_notification_come_as_they_were_sent() {
     for (here, there) in [("127.0.0.1:0", "127.0.0.1:0"), ("[::1]:0", "[::1]:0"), ("[::]:0", "127.0.0.1:0")] {
         for offload in [true, false] {
@@ -348,12 +373,12 @@ fn the_bits_of_congestion_notification_come_as_they_were_sent() {
             let mut pool = Pool::new(PoolConfig::default()).unwrap();
             let mut poller = Poller::new().unwrap();
             poller.add(to.as_fd().unwrap(), 1).unwrap();
-            for bits in [0b10, 0, 0b11] {
+            for (bits, count) in [0b10, 0, 0b11].into_iter().flat_map(|bits| [(bits, 3), (bits, 1)]) {
                 from.set_ecn(bits);
                 assert_eq!(from.ecn(), bits);
-                assert_eq!(from.send(addr, &[IoSlice::new(&[7; 3000])], 1000).unwrap(), Sent::Done);
+                assert_eq!(from.send(addr, &[IoSlice::new(&vec![7; count * 1000])], 1000).unwrap(), Sent::Done);
                 let (mut frames, mut packets) = (Vec::new(), 0);
-                while packets < 3 {
+                while packets < count {
                     assert_eq!(poller.wait(Some(Duration::from_secs(10))).unwrap(), [1], "something should arrive");
                     frames.clear();
                     to.receive(&mut pool, &mut frames, 8).unwrap();

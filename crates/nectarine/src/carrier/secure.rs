@@ -122,6 +122,7 @@ impl SecureDevice {
     /// The program at this address gets the session of the one that listens: whoever has another key is not heard from then on.
     pub(super) fn take_peer(&mut self, peer: SocketAddr) {
         self.peer = Some(peer);
+        self.device.keep_to(peer);
         if let Some(Secure { end: End::Listening(listening), .. }) = self.keys.as_deref_mut() {
             listening.client = listening.responder.client_at(peer);
         }
@@ -229,6 +230,11 @@ impl SecureDevice {
             Some(Secure { end: End::Dialling(Dialling { initiator, .. }), .. }) => initiator.key_phases(),
             _ => None,
         }
+    }
+
+    /// Whether something waits that the device had no room for.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.keys.as_deref().is_some_and(|keys| keys.sender.is_waiting())
     }
 
     /// When [`SecureDevice::tick`] has something to do by itself, in ns.

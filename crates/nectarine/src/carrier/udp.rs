@@ -105,6 +105,8 @@ pub(crate) struct Udp {
     whole: VecDeque<Frame>,
     /// ECN's bits of the frame in work.
     ecn: u8,
+    /// Until then, in ns, there is nothing to do unless something arrives, is sent or is taken.
+    quiet_until_ns: u64,
     /// The trace of the sessions, if one is written.
     trace: Option<SessionTrace>,
     /// The last, so that all that has buffers of it is gone before.
@@ -219,6 +221,7 @@ impl Udp {
             parts: Parts::default(),
             whole: VecDeque::new(),
             ecn: 0,
+            quiet_until_ns: 0,
             trace: None,
             pool: LentPool::new(&CLASSES).map_err(Error::system("cannot allocate buffers"))?,
         })
@@ -262,7 +265,9 @@ impl Udp {
         }
     }
 
+    /// The session, with which something may be done that makes something due.
     fn session_mut(&mut self) -> Option<&mut Session<Unit, Arrived>> {
+        self.quiet_until_ns = 0;
         match &mut self.talk {
             Talk::Up(session) => Some(session),
             Talk::Silent | Talk::Listening | Talk::Dialling(_) => None,
@@ -285,6 +290,9 @@ impl Udp {
         self.device.set_now(now_ns);
         let received = self.device.receive(&mut self.pool, &mut frames, self.frames_at_once);
         let count = received.as_ref().map_or(frames.len(), |count| *count);
+        if count > 0 || received.is_err() {
+            self.quiet_until_ns = 0;
+        }
         for frame in frames.drain(..) {
             arrived(frame.len);
             self.take_frame(frame, now_ns, heard);
@@ -464,6 +472,7 @@ impl Udp {
     /// # Errors
     /// The network's.
     fn send_due(&mut self, now_ns: u64) -> io::Result<()> {
+        let mut is_full = false;
         match &mut self.talk {
             Talk::Silent | Talk::Listening => {}
             Talk::Dialling(dialler) => {
@@ -483,7 +492,10 @@ impl Udp {
                 while let Some(next) = session.sender.poll() {
                     match transmit(next.payload, &mut self.device, self.peer, to, next.first_seq, next.packets) {
                         Ok(Sent::Done) => session.sender.transmitted(now_ns),
-                        Ok(Sent::Full) => break,
+                        Ok(Sent::Full) => {
+                            is_full = true;
+                            break;
+                        }
                         // The interface takes less than it did: as good as lost on the way, so that the packet size falls.
                         Err(error) if is_too_long(&error) => session.sender.transmitted(now_ns),
                         Err(error) => {
@@ -497,7 +509,6 @@ impl Udp {
                     }
                 }
                 self.device.set_most_bytes(usize::MAX);
-                self.device.set_ecn(NOT_ECT);
                 while let Some((header, bytes)) = session.poll_probe(now_ns) {
                     match self.device.send_probe(self.peer, &header, bytes) {
                         // One that the interface refuses is as good as lost on the way.
@@ -510,6 +521,10 @@ impl Udp {
                     let bytes = short.bytes();
                     // A full device loses it; acks and pings are repeated when they must be.
                     sent = sent.and(self.device.send(self.peer, &[IoSlice::new(bytes)], bytes.len()).map(drop));
+                }
+                self.device.set_ecn(NOT_ECT);
+                if sent.is_ok() && !is_full && !self.device.is_waiting() {
+                    self.quiet_until_ns = session.deadline_ns().min(self.device.due_ns());
                 }
                 return sent;
             }
@@ -540,6 +555,7 @@ impl Carrier for Udp {
 
     fn reopen(&mut self, now_ns: u64) -> bool {
         self.device.forget();
+        self.quiet_until_ns = 0;
         self.dial(now_ns);
         if let Some(trace) = &mut self.trace {
             trace.begin();
@@ -622,6 +638,9 @@ impl Carrier for Udp {
 
     fn on_timer(&mut self, now_ns: u64, heard: &mut Vec<Heard>) {
         self.parts.expire(now_ns);
+        if now_ns < self.quiet_until_ns {
+            return;
+        }
         if self.session_mut().is_none_or(|session| session.on_timer(now_ns)) {
             return;
         }
@@ -635,6 +654,9 @@ impl Carrier for Udp {
     }
 
     fn transmit(&mut self, now_ns: u64, heard: &mut Vec<Heard>) {
+        if now_ns < self.quiet_until_ns {
+            return;
+        }
         self.device.set_now(now_ns);
         let sent = self.send_due(now_ns).and_then(|()| self.device.tick());
         report(sent, heard);

@@ -210,6 +210,7 @@ impl Net {
         let now_ns = self.now_ns();
         let Some(link) = self.peers.link_mut(key) else { return };
         let addr = link.addr;
+        self.device.set_ecn(if link.session.sender.marks_ecn() { ECT_0 } else { NOT_ECT });
         while let Some((header, bytes)) = link.session.poll_probe(now_ns) {
             // One that the interface refuses is as good as lost on the way.
             let sent = self.device.send_probe(addr, &header, bytes);
@@ -228,6 +229,7 @@ impl Net {
                 _ => self.counters.drop(DropReason::SendRefused, 1),
             }
         }
+        self.device.set_ecn(NOT_ECT);
         let deadline = link.session.deadline_ns();
         if deadline < link.armed_ns {
             self.timers.remove(&(link.armed_ns, key));
