@@ -1,7 +1,9 @@
-//! The cost of queries with state for a record, in nanoseconds of the thread: many groups in windows that overlap, groups of groups, a join of windows.
-//! Each round begins with an empty state.
+//! The cost of queries with state for a record, in nanoseconds of the thread: many groups in windows that overlap, groups of groups, a join of windows,
+//! flights with their latest weather, the last record by key. Each round begins with an empty state, but for that of the last records, which has
+//! all keys.
 //!
-//! `cargo run --release -p crossdock-engine --example stateful_ns [CASE [ROUNDS]]`
+//! `cargo run --release -p crossdock-engine --example stateful_ns [CASE [ROUNDS [THOUSANDS]]]`; `valgrind --tool=callgrind
+//! --toggle-collect='stateful_ns::run' …` counts its instructions.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // an example that cannot go on may panic; its output is its purpose
 
 use std::collections::BTreeMap;
@@ -11,17 +13,22 @@ use std::sync::Arc;
 use crossdock_engine::{Handler, Sink, StatefulHandler};
 use crossdock_format::{Format, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
-use crossdock_query::{Query, parse_query};
+use crossdock_query::{KeyedState, Query, StatefulQuery, parse_query};
 
 const READING: &str = "sensor i64\nvalue i64\nts timestamp\n";
 const AUCTION: &str = "id i64\ncategory i64\ndate_time timestamp\nexpires timestamp\n";
 const BID: &str = "auction i64\nbidder i64\nprice i64\nchannel string\nurl string\ndate_time timestamp\n";
-const EVENTS: i64 = 1_000_000;
+const FLIGHT: &str =
+    "year i32\ncarrier char[2]\nflight i32\norigin char[3]\ndest char[3]\ndep_delay f64 null\ntime_hour timestamp\n";
+const WEATHER: &str = "origin char[3]\ntemp f64 null\nwind_speed f64 null\nvisib f64 null\ntime_hour timestamp\n";
+const KEYED: &str = "k i64\nsent timestamp\nv i64\nnote char[72]\n";
+/// Records that come, in thousands, where no other number is given.
+const THOUSANDS: i64 = 1000;
 /// From one event to the next, in ns.
 const EVERY: i64 = 100_000;
 const PACKET_BYTES: usize = 63_000;
 
-const CASES: [(&str, &str); 3] = [
+const CASES: [(&str, &str); 5] = [
     (
         "hop",
         "SELECT sensor, window_start, count(*) AS readings, sum(value) AS total FROM reading
@@ -44,6 +51,14 @@ const CASES: [(&str, &str); 3] = [
                         GROUP BY TUMBLE(starts, INTERVAL '2 seconds'))
           SELECT c.auction, c.starts, c.bids FROM counts c JOIN most m ON c.bids = m.bids AND c.starts = m.starts",
     ),
+    (
+        "asof",
+        "SELECT f.carrier, f.flight, f.origin, f.dest, f.time_hour, f.dep_delay, w.temp, w.wind_speed, w.visib
+         FROM flight f ASOF JOIN weather w ON f.origin = w.origin AND f.time_hour >= w.time_hour
+         WHERE f.year < 2014 LATENESS INTERVAL '0 seconds'",
+    ),
+    // The state of a stream has no text.
+    ("latest", ""),
 ];
 
 /// Counts rows, and adds up their words in any order.
@@ -106,9 +121,9 @@ impl Packets {
     }
 }
 
-fn readings() -> Vec<(&'static str, Packets)> {
+fn readings(events: i64) -> Vec<(&'static str, Packets)> {
     let (mut packets, mut random) = (Packets::new(READING), fastrand::Rng::with_seed(1));
-    for event in 0..EVENTS {
+    for event in 0..events {
         let ts = Value::Timestamp(event * EVERY);
         packets.push(&[Value::Int(random.i64(0..100_000)), Value::Int(random.i64(0..1000)), ts]);
     }
@@ -117,11 +132,11 @@ fn readings() -> Vec<(&'static str, Packets)> {
 }
 
 /// Of 49 events three are auctions, all others bids: half of them for the newest auction of a hundred.
-fn auctions() -> Vec<(&'static str, Packets)> {
+fn auctions(events: i64) -> Vec<(&'static str, Packets)> {
     let (mut auctions, mut bids) = (Packets::new(AUCTION), Packets::new(BID));
     let mut random = fastrand::Rng::with_seed(2);
     let mut last = 0;
-    for event in 0..EVENTS {
+    for event in 0..events {
         let ns = event * EVERY;
         if event % 49 < 3 {
             let expires = Value::Timestamp(ns + random.i64(1..20_000) * 1_000_000);
@@ -146,13 +161,64 @@ fn auctions() -> Vec<(&'static str, Packets)> {
     vec![("auction", auctions), ("bid", bids)]
 }
 
+/// Every hour the weather of three airports, and 39 flights from them.
+fn flights(events: i64) -> Vec<(&'static str, Packets)> {
+    let (mut flights, mut weather) = (Packets::new(FLIGHT), Packets::new(WEATHER));
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut float = move || if random.u8(..) < 5 { Value::Null } else { Value::Float(f64::from(random.i16(..)) / 8.0) };
+    let origins = ["EWR", "JFK", "LGA"];
+    for event in 0..events {
+        let time = Value::Timestamp(event / 42 * 3_600_000_000_000);
+        let origin = Value::Text(origins[event as usize * 7 / 5 % 3].as_bytes());
+        if event % 42 < 3 {
+            weather.push(&[origin, float(), float(), float(), time]);
+        } else {
+            let (carrier, dest) = (Value::Text(b"UA"), Value::Text(b"IAH"));
+            flights.push(&[Value::Int(2013), carrier, Value::Int(event % 5000), origin, dest, float(), time]);
+        }
+    }
+    flights.end();
+    weather.end();
+    vec![("flight", flights), ("weather", weather)]
+}
+
+/// A record of each of as many keys as there are records of keys by chance.
+fn keyed(events: i64, by_chance: bool) -> Vec<(&'static str, Packets)> {
+    let (mut packets, mut random) = (Packets::new(KEYED), fastrand::Rng::with_seed(4));
+    for event in 0..events {
+        let key = if by_chance { random.i64(0..events) } else { event };
+        packets.push(&[Value::Int(key), Value::Timestamp(0), Value::Int(key * 7), Value::Text(&[b'n'; 72])]);
+    }
+    packets.end();
+    vec![("keyed", packets)]
+}
+
+/// The query of a case.
+fn query(sql: &str) -> StatefulQuery {
+    if sql.is_empty() {
+        let (stream, key) = ("keyed".to_owned(), vec!["k".to_owned()]);
+        let (max_keys, max_bytes) = (4 << 20, 1 << 30);
+        return StatefulQuery::of_state(KeyedState { stream, key, max_keys, max_bytes, max_age_ns: None });
+    }
+    match parse_query(sql).unwrap() {
+        Query::Stateful(query) => query,
+        Query::Select(_) => panic!("it has no state: {sql}"),
+    }
+}
+
 fn main() {
     let case = std::env::args().nth(1).unwrap_or_default();
     let rounds = std::env::args().nth(2).map_or(5, |rounds| rounds.parse().unwrap());
+    let events = 1000 * std::env::args().nth(3).map_or(THOUSANDS, |thousands| thousands.parse().unwrap());
     let chosen = |(name, _): &&(&str, &str)| case.is_empty() || *name == case;
     for (name, sql) in CASES.iter().filter(chosen) {
-        let streams = if *name == "hop" { readings() } else { auctions() };
-        let Query::Stateful(query) = parse_query(sql).unwrap() else { continue };
+        let streams = match *name {
+            "hop" => readings(events),
+            "asof" => flights(events),
+            "latest" => keyed(events, true),
+            _ => auctions(events),
+        };
+        let query = query(sql);
         let formats: Vec<(&str, &Format)> = streams.iter().map(|(stream, of)| (*stream, &of.format)).collect();
         let values = BTreeMap::new();
         let program = Arc::new(query.plan(&formats, &values).unwrap());
@@ -165,6 +231,9 @@ fn main() {
             let readers = |of: &(&str, Packets)| query.readers(&program, of.0, &of.1.format, &values).unwrap();
             let handler = |of: &&(&str, Packets)| StatefulHandler::new(Arc::clone(&program), readers(of)).unwrap();
             let mut handlers: Vec<StatefulHandler> = streams.iter().map(handler).collect();
+            if *name == "latest" {
+                fill(&mut handlers, &keyed(events, false));
+            }
             out = Counted::default();
             let start = cpu_ns();
             run(&mut handlers, &streams, &mut out);
@@ -176,6 +245,15 @@ fn main() {
     }
 }
 
+/// All batches of a stream, without the first handler's output.
+fn fill(handlers: &mut [StatefulHandler], streams: &[(&str, Packets)]) {
+    let mut selection = Selection::default();
+    for batch in streams.iter().flat_map(|(_, of)| &of.batches) {
+        selection.select_all(batch.len());
+        handlers[0].process(batch, &mut selection, &mut Counted::default());
+    }
+}
+
 /// The processor time of this thread: other programs count less in it than in the time that goes by.
 fn cpu_ns() -> f64 {
     let times = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
@@ -183,6 +261,7 @@ fn cpu_ns() -> f64 {
 }
 
 /// All batches, those of the streams in turn by their share of all.
+#[inline(never)]
 fn run(handlers: &mut [StatefulHandler], streams: &[&(&str, Packets)], out: &mut Counted) {
     let mut selection = Selection::default();
     let mut turn = 0;

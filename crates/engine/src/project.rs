@@ -148,10 +148,14 @@ impl RowPlan {
 
     /// Whether nothing is computed.
     pub(crate) fn only_copies(&self) -> bool {
-        self.by_value.is_none()
-            && self.computed.is_empty()
-            && self.constants == 0
-            && self.variable.iter().all(|field| matches!(field, Variable::Copied { .. }))
+        self.constants == 0 && self.blank_of_copies().is_some()
+    }
+
+    /// The fixed part of a row before its columns are in it, if all of them are copied, or the same in all rows.
+    pub(crate) fn blank_of_copies(&self) -> Option<&[u8]> {
+        let is_copied = |field: &Variable| matches!(field, Variable::Copied { .. });
+        let all = self.by_value.is_none() && self.computed.is_empty() && self.variable.iter().all(is_copied);
+        all.then_some(&self.blank)
     }
 
     /// Exchanges the memory that rows are made in with another plan's for the same formats.

@@ -3,13 +3,16 @@
 use crossdock_format::{Format, Record};
 use crossdock_query::{AsofJoin, JoinKind, RowTime};
 
-use super::arena::{Arena, Block, MOST_LOOSE};
+use super::arena::{Arena, Block};
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
-use super::moment::{Budget, Change, Emit, Lost, Moment};
-use super::pair::Pairs;
+use super::moment::{Budget, Emit, Lost, Made, Moment};
+use super::pair::{CHUNK, Pair, emit_alone};
 use super::rows::{Kept, List, ROW_BYTES, Rows};
 use super::time_queue::TimeQueue;
 use crate::saved::{SavedBytes, put_bytes, put_flag, put_i64};
+
+/// The memory of left rows that have left which is kept for others: as much as waits where one stream comes a few packets behind the other.
+const MOST_SPARE: usize = 1 << 20;
 
 /// The state of such a join: by key, the right rows that left rows may need, and left rows that wait.
 #[derive(Debug)]
@@ -29,7 +32,6 @@ pub(super) struct Asof {
     of_key: Vec<OfKey>,
     /// The left rows that wait, by their times.
     waiting: TimeQueue<u32>,
-    pairs: Pairs,
     key: Vec<u8>,
     pub(super) lost: Lost,
 }
@@ -53,7 +55,7 @@ impl Asof {
     ///
     /// # Errors
     /// In words: the columns do not fit.
-    pub(super) fn of(join: &AsofJoin, formats: [&Format; 2], rows: &Format) -> Result<Asof, String> {
+    pub(super) fn of(join: &AsofJoin, formats: [&Format; 2]) -> Result<Asof, String> {
         let (left, right): (Vec<usize>, Vec<usize>) = join.keys.iter().copied().unzip();
         Ok(Asof {
             is_left: join.kind != JoinKind::Inner,
@@ -68,7 +70,6 @@ impl Asof {
             rows: Rows::default(),
             of_key: Vec::new(),
             waiting: TimeQueue::default(),
-            pairs: Pairs::of(formats, rows)?,
             key: Vec::new(),
             lost: Lost::default(),
         })
@@ -106,11 +107,6 @@ impl Asof {
         side == 0 && self.is_left
     }
 
-    /// Lets a left row leave that has no partner.
-    pub(super) fn leave(&mut self, bytes: &[u8], emit: Emit<'_>) {
-        emit(self.pairs.make([Some(bytes), None]).map(Change::row));
-    }
-
     /// Takes a row of a side.
     #[inline]
     pub(super) fn take(&mut self, side: usize, bytes: &[u8], moment: Moment, emit: Emit<'_>) {
@@ -130,10 +126,10 @@ impl Asof {
     }
 
     fn take_left(&mut self, bytes: &[u8], key: Option<&Vec<u8>>, moment: Moment, emit: Emit<'_>) {
-        let is_ready = !self.waits || self.is_ready(moment.time, moment.marks[1]);
+        let is_ready = !self.waits || is_ready(moment.time, moment.marks[1], self.is_strict);
         let Some(key) = key else {
             if self.is_left {
-                emit(self.pairs.make([Some(bytes), None]).map(Change::row));
+                emit_alone(0, bytes, emit);
             }
             return;
         };
@@ -145,7 +141,8 @@ impl Asof {
                 self.keys.used(number, false);
             }
             self.join(number.unwrap_or(NONE), moment.time, bytes, emit);
-            return number.into_iter().for_each(|number| self.trim(number, moment.marks));
+            let least = self.least_needed(moment.marks);
+            return number.into_iter().for_each(|number| self.trim(number, least));
         }
         let number = self.enter(key);
         let spare = self.spare.pop().unwrap_or_default();
@@ -158,11 +155,6 @@ impl Asof {
             of_key.waiting += 1;
         }
         self.waiting.push(moment.time, row);
-    }
-
-    /// Whether all right rows have come that a left row of this time may need.
-    fn is_ready(&self, time: i64, right_mark: i64) -> bool {
-        right_mark > time || (right_mark == time && self.is_strict)
     }
 
     fn enter(&mut self, key: &[u8]) -> u32 {
@@ -180,12 +172,12 @@ impl Asof {
     /// late.
     fn join(&mut self, number: u32, time: i64, bytes: &[u8], emit: Emit<'_>) {
         match self.latest(number, time) {
-            Some(right) => emit(self.pairs.make([Some(bytes), Some(self.arena.get(right.block))]).map(Change::row)),
+            Some(right) => emit(Ok(Made::pair([Some(bytes), Some(self.arena.get(right.block))]))),
             None => {
                 let is_late = self.of_key.get(number as usize).is_some_and(|of_key| of_key.had_older);
                 self.lost.late += u64::from(is_late);
                 if self.is_left {
-                    emit(self.pairs.make([Some(bytes), None]).map(Change::row));
+                    emit_alone(0, bytes, emit);
                 }
             }
         }
@@ -197,9 +189,13 @@ impl Asof {
         self.rows.get(self.rows.last_until(list, until)).copied()
     }
 
-    /// Lets go of the right rows of a key that no left row can need any more.
-    fn trim(&mut self, number: u32, [left_mark, right_mark]: [i64; 2]) {
-        let least = if self.waits { left_mark.min(right_mark).min(self.first_waiting()) } else { left_mark };
+    /// The least time of the left rows that are yet to be joined.
+    fn least_needed(&self, [left_mark, right_mark]: [i64; 2]) -> i64 {
+        if self.waits { left_mark.min(right_mark).min(self.first_waiting()) } else { left_mark }
+    }
+
+    /// Lets go of the right rows of a key that no left row from this time on can need.
+    fn trim(&mut self, number: u32, least: i64) {
         let Some(mut list) = self.of_key.get(number as usize).map(|of_key| of_key.right) else { return };
         let mut had_older = false;
         while let Some(oldest) = self.rows.get(list.oldest)
@@ -235,42 +231,62 @@ impl Asof {
         if let Some(of_key) = self.of_key.get_mut(number as usize) {
             of_key.right = list;
         }
-        self.trim(number, moment.marks);
+        self.trim(number, self.least_needed(moment.marks));
     }
 
     /// Joins the left rows that have waited long enough, as far as the budget goes; returns whether there are more.
     #[inline]
     pub(super) fn release(&mut self, marks: [i64; 2], budget: &Budget, emit: Emit<'_>) -> bool {
-        while let Some((time, row)) = self.waiting.peek()
-            && self.is_ready(time, marks[1])
-        {
-            if budget.is_spent() {
-                return true;
-            }
-            budget.spend(1);
-            self.waiting.pop();
-            if let Some(&Kept { key, block, .. }) = self.rows.get(row) {
-                match self.latest(key, time) {
-                    Some(right) => {
-                        emit(
-                            self.pairs
-                                .make([Some(self.arena.get(block)), Some(self.arena.get(right.block))])
-                                .map(Change::row),
-                        );
-                    }
-                    None if self.is_left => emit(self.pairs.make([Some(self.arena.get(block)), None]).map(Change::row)),
-                    None => {}
+        while self.is_due(marks) && !budget.is_spent() {
+            let (mut due, mut count) = ([NONE; CHUNK], 0);
+            let (is_strict, right_mark) = (self.is_strict, marks[1]);
+            for place in &mut due {
+                if budget.is_spent() {
+                    break;
                 }
-                self.trim(key, marks);
-                self.remove_waiting(row, key);
+                let Some(row) = self.waiting.pop_if(|time| is_ready(time, right_mark, is_strict)) else { break };
+                budget.spend(1);
+                *place = row;
+                count += 1;
+            }
+            let due = due.get(..count).unwrap_or_default();
+            self.join_waiting(due, emit);
+            let least = self.least_needed(marks);
+            for row in due {
+                let Some(&Kept { key, .. }) = self.rows.get(*row) else { continue };
+                self.trim(key, least);
+                self.remove_waiting(*row, key);
             }
         }
-        false
+        self.is_due(marks)
+    }
+
+    /// Whether the left row that waits for the least time has waited long enough.
+    #[inline]
+    fn is_due(&self, marks: [i64; 2]) -> bool {
+        self.waiting.peek().is_some_and(|(time, _)| is_ready(time, marks[1], self.is_strict))
+    }
+
+    /// Emits left rows of a chunk that have waited with their right ones.
+    fn join_waiting(&self, due: &[u32], emit: Emit<'_>) {
+        let (mut pairs, mut count): ([Pair<'_>; CHUNK], _) = ([[None; 2]; CHUNK], 0);
+        for Kept { time, block, key, .. } in due.iter().filter_map(|row| self.rows.get(*row)) {
+            let right = self.latest(*key, *time).map(|right| self.arena.get(right.block));
+            if let Some(place) = pairs.get_mut(count)
+                && (self.is_left || right.is_some())
+            {
+                *place = [Some(self.arena.get(*block)), right];
+                count += 1;
+            }
+        }
+        if count > 0 {
+            emit(Ok(Made::Pairs(pairs.get(..count).unwrap_or_default())));
+        }
     }
 
     fn remove_waiting(&mut self, row: u32, key: u32) {
         let block = self.rows.take_out(row);
-        if self.spare_bytes + block.taken() <= MOST_LOOSE {
+        if self.spare_bytes + block.taken() <= MOST_SPARE {
             self.spare_bytes += block.taken();
             self.spare.push(block);
         } else {
@@ -380,4 +396,10 @@ impl Asof {
         self.lost.forgotten += 1;
         true
     }
+}
+
+/// Whether all right rows have come that a left row of this time may need.
+#[inline]
+fn is_ready(time: i64, right_mark: i64, is_strict: bool) -> bool {
+    right_mark > time || (right_mark == time && is_strict)
 }

@@ -12,7 +12,7 @@ use super::arena::{Arena, Block};
 use super::cell::{load, plain, store};
 use super::frames::FrameColumns;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys};
-use super::moment::{Change, Emit, Lost, refused};
+use super::moment::{Change, Emit, Lost, Made, refused};
 use super::over::columns_of;
 use crate::saved::{SavedBytes, counted, put_bytes, put_flag};
 
@@ -208,7 +208,7 @@ impl CorrectedOver {
         }
         list.push(row, &mut self.arena);
         let newest = list.rows - 1;
-        let made = self.make(number, newest).map(Change::row);
+        let made = self.make(number, newest).map(Made::row);
         emit(made);
     }
 
@@ -236,7 +236,7 @@ impl CorrectedOver {
             let before = end.map(|end| former.get(std::mem::replace(&mut start, end)..end).unwrap_or_default());
             match row {
                 None if place == at => before.into_iter().for_each(|row| {
-                    emit(Ok(Change { before: Some(row), after: None }));
+                    emit(Ok(Made::Change(Change::gone(row))));
                 }),
                 Some(_) => self.emit_made(number, place, before, emit),
                 None => self.emit_made(number, if place > at { place - 1 } else { place }, before, emit),
@@ -252,10 +252,10 @@ impl CorrectedOver {
     fn emit_made(&mut self, number: u32, place: usize, before: Option<&[u8]>, emit: Emit<'_>) {
         match self.make(number, place) {
             Ok(after) if before == Some(after) => {}
-            Ok(after) => emit(Ok(Change { before, after: Some(after) })),
+            Ok(after) => emit(Ok(Made::Change(Change { before, after: Some(after) }))),
             Err(error) => {
                 if before.is_some() {
-                    emit(Ok(Change { before, after: None }));
+                    emit(Ok(Made::Change(Change { before, after: None })));
                 }
                 emit(Err(error));
             }

@@ -6,7 +6,7 @@
 use crossdock_format::{Format, Record};
 use crossdock_query::{EvalError, FirstRows as Plan, RowTime};
 
-use super::moment::{Budget, Change, Emit, Lost, Moment};
+use super::moment::{Budget, Emit, Lost, Made, Moment};
 use super::ranked::Ranked;
 use crate::saved::{SavedBytes, put_bytes, put_flag, put_i64};
 use crate::snapshot::append_ordered;
@@ -98,7 +98,7 @@ impl FirstRows {
     }
 
     fn give(&mut self, emit: Emit<'_>) {
-        (0..self.ranked.len()).filter_map(|rank| self.ranked.at(rank)).for_each(|row| emit(Ok(Change::row(row))));
+        (0..self.ranked.len()).filter_map(|rank| self.ranked.at(rank)).for_each(|row| emit(Ok(Made::row(row))));
         while self.ranked.len() > 0 {
             self.ranked.remove_last();
         }

@@ -3,14 +3,13 @@
 mod unbounded;
 
 use crossdock_format::{Format, Record};
-use crossdock_query::{EvalError, Interpreter, IntervalJoin, JoinKind, Program, RowTime};
+use crossdock_query::{IntervalJoin, JoinKind, RowTime};
 
 use super::arena::Arena;
 use super::gathered::Gathered;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
-use super::moment::{Budget, Change, Emit, Lost, Moment};
-use super::pair::Pairs;
-use super::row_tests::RowTests;
+use super::moment::{Budget, Emit, Lost, Moment};
+use super::pair::{PairCondition, Sides, emit_alone};
 use super::rows::{Kept, List, ROW_BYTES, Rows};
 use super::time_queue::TimeQueue;
 use crate::saved::{SavedBytes, counted, put_bytes, put_flag, put_i64};
@@ -37,11 +36,7 @@ pub(super) struct Join {
     lists: Vec<[List; 2]>,
     /// The rows of both sides by their times.
     by_time: [TimeQueue<u32>; 2],
-    pairs: Pairs,
-    condition: Option<Program>,
-    /// The condition, if it needs no interpreter.
-    tests: Option<RowTests>,
-    interpreter: Interpreter,
+    condition: PairCondition,
     key: Vec<u8>,
     /// Without bounds: rows are numbered as they come, and their numbers are their times.
     pub(super) is_bounded: bool,
@@ -58,6 +53,7 @@ impl Join {
     /// In words: the columns do not fit.
     pub(super) fn of(join: &IntervalJoin, formats: [&Format; 2], rows: &Format) -> Result<Join, String> {
         let (left, right): (Vec<usize>, Vec<usize>) = join.keys.iter().copied().unzip();
+        let sides = Sides::new(formats, (0..formats[1].fields().len()).collect(), rows)?;
         Ok(Join {
             kind: join.kind,
             within: join.within_ns,
@@ -68,10 +64,7 @@ impl Join {
             rows: Rows::default(),
             lists: Vec::new(),
             by_time: Default::default(),
-            pairs: Pairs::of(formats, rows)?,
-            condition: join.condition.clone(),
-            tests: join.condition.as_ref().and_then(|program| RowTests::of(&program.filter, &program.input)),
-            interpreter: Interpreter::new(),
+            condition: PairCondition::of(join.condition.as_ref(), &sides),
             key: Vec::new(),
             is_bounded: join.is_bounded(),
             arrived: 0,
@@ -127,11 +120,6 @@ impl Join {
         self.kind == JoinKind::Full || (side == 0 && self.kind == JoinKind::Left)
     }
 
-    /// Lets a row of a side leave that has no partner.
-    pub(super) fn leave(&mut self, side: usize, bytes: &[u8], emit: Emit<'_>) {
-        self.emit_alone(usize::from(side != 0), bytes, emit);
-    }
-
     /// Takes a row of a side.
     pub(super) fn take(&mut self, side: usize, bytes: &[u8], moment: Moment, emit: Emit<'_>) {
         let (own, others) = if side == 0 { (0, 1) } else { (1, 0) };
@@ -144,7 +132,7 @@ impl Join {
         if has_null {
             self.key = key;
             if self.leaves_alone(own) {
-                self.emit_alone(own, bytes, emit);
+                emit_alone(own, bytes, emit);
             }
             return;
         }
@@ -158,7 +146,7 @@ impl Join {
         if most < moment.marks[others] || most < least {
             // No partner can come any more.
             if !is_matched && self.leaves_alone(own) {
-                self.emit_alone(own, bytes, emit);
+                emit_alone(own, bytes, emit);
             }
             return self.remove_key(number);
         }
@@ -186,7 +174,7 @@ impl Join {
         (bytes, comes): (&[u8], bool),
         emit: Emit<'_>,
     ) -> bool {
-        let Join { arena, rows, lists, pairs, condition, tests, interpreter, .. } = self;
+        let Join { arena, rows, lists, condition, .. } = self;
         let mut at = lists.get(number as usize).map_or(NONE, |lists| rows.last_until(lists[others], most));
         let mut is_matched = false;
         while let Some(&Kept { time, block, older, .. }) = rows.get(at) {
@@ -195,30 +183,13 @@ impl Join {
             }
             let partner = arena.get(block);
             let both = if others == 1 { [Some(bytes), Some(partner)] } else { [Some(partner), Some(bytes)] };
-            let made = pairs.make(both).and_then(|pair| {
-                let holds = match tests {
-                    Some(tests) => tests.hold(pair),
-                    None => holds(condition.as_ref(), pair, interpreter)?,
-                };
-                Ok(holds.then_some(pair))
-            });
-            match made {
-                Ok(Some(pair)) => {
-                    emit(Ok(if comes { Change::row(pair) } else { Change { before: Some(pair), after: None } }));
-                    rows.set_matched(at);
-                    is_matched = true;
-                }
-                Ok(None) => {}
-                Err(error) => emit(Err(error)),
+            if condition.emit(both, comes, emit) {
+                rows.set_matched(at);
+                is_matched = true;
             }
             at = older;
         }
         is_matched
-    }
-
-    fn emit_alone(&mut self, side: usize, bytes: &[u8], emit: Emit<'_>) {
-        let pair = self.pairs.make(if side == 0 { [Some(bytes), None] } else { [None, Some(bytes)] });
-        emit(pair.map(Change::row));
     }
 
     fn remove_key(&mut self, number: u32) {
@@ -250,9 +221,7 @@ impl Join {
                 if self.leaves_alone(side)
                     && let Some(kept) = self.rows.get(row).filter(|kept| !kept.is_matched)
                 {
-                    let bytes = self.arena.get(kept.block);
-                    let pair = self.pairs.make(if side == 0 { [Some(bytes), None] } else { [None, Some(bytes)] });
-                    emit(pair.map(Change::row));
+                    emit_alone(side, self.arena.get(kept.block), emit);
                 }
                 self.remove(side, row);
             }
@@ -335,17 +304,5 @@ impl Join {
                 return true;
             }
         }
-    }
-}
-
-/// Whether the further conditions hold for a pair.
-pub(super) fn holds(
-    condition: Option<&Program>,
-    pair: &[u8],
-    interpreter: &mut Interpreter,
-) -> Result<bool, EvalError> {
-    match condition {
-        Some(program) => interpreter.matches(program, &Record::assume_checked(&program.input, pair)),
-        None => Ok(true),
     }
 }

@@ -18,6 +18,17 @@ pub(super) struct KeyColumns {
     columns: Vec<KeyColumn>,
     texts: usize,
     has_plain_text: bool,
+    /// The only column, where one load reads it.
+    only: Option<Only>,
+}
+
+/// A key of one column that is read at once.
+#[derive(Clone, Copy, Debug)]
+enum Only {
+    /// Of a word; a null is of no use, or there is none.
+    Word(WordColumn),
+    /// As [`Plain::Short`].
+    Short { at: usize, shift: u32, mask: u64 },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -38,15 +49,27 @@ struct KeyColumn {
 #[derive(Clone, Copy, Debug)]
 enum Plain {
     I32(usize),
+    /// A text of at most a word: the word of the record that it is in, and its bits there.
+    Short {
+        at: usize,
+        shift: u32,
+        mask: u64,
+    },
     Char(usize, usize),
 }
 
 impl Plain {
-    fn of(field: &Field) -> Option<Plain> {
+    fn of(field: &Field, format: &Format) -> Option<Plain> {
         let at = field.offset as usize;
         match field.ty {
             _ if field.nullable || !field.is_plain() => None,
             FieldType::I32 => Some(Plain::I32(at)),
+            FieldType::Char(bytes @ 1..=8) if format.fixed_bytes() >= 8 => {
+                // The word that ends with it, or the first one.
+                let word = (at + usize::from(bytes)).saturating_sub(8);
+                let mask = u64::MAX >> (64 - 8 * u32::from(bytes));
+                Some(Plain::Short { at: word, shift: 8 * (at - word) as u32, mask })
+            }
             FieldType::Char(bytes) => Some(Plain::Char(at, bytes.into())),
             _ => None,
         }
@@ -57,16 +80,29 @@ impl Plain {
     fn append(self, row: &[u8], key: &mut Vec<u8>) -> usize {
         match self {
             Plain::I32(at) => key.extend_from_slice(&ordered(i32::from_le_bytes(load(row, at)).into())),
+            Plain::Short { at, shift, mask } => {
+                let (text, length) = short_text(row, at, shift, mask);
+                let end = key.len() + length;
+                key.extend_from_slice(&text.to_le_bytes());
+                key.truncate(end);
+                return length;
+            }
             Plain::Char(at, bytes) => {
                 let padded = row.get(at..at + bytes).unwrap_or_default();
                 let length = padded.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-                // Byte by byte: a text of fixed length is a code of few letters.
-                padded.iter().take(length).for_each(|byte| key.push(*byte));
+                key.extend_from_slice(padded.get(..length).unwrap_or_default());
                 return length;
             }
         }
         0
     }
+}
+
+/// A text of at most a word, as [`Plain::Short`] says where it is, and its length.
+#[inline]
+fn short_text(row: &[u8], at: usize, shift: u32, mask: u64) -> (u64, usize) {
+    let text = u64::from_le_bytes(load(row, at)) >> shift & mask;
+    (text, 8 - text.leading_zeros() as usize / 8)
 }
 
 impl KeyColumns {
@@ -80,13 +116,19 @@ impl KeyColumns {
             let field = format.fields().get(index).ok_or("a column of the key is not there")?;
             crate::identity::compared(format, index)?;
             let (ty, marks_null) = (field.ty, field.nullable && !is_shared);
-            let (word, plain) = (WordColumn::of(format, index), Plain::of(field));
+            let (word, plain) = (WordColumn::of(format, index), Plain::of(field, format));
             Ok(KeyColumn { index, ty, marks_null, by_symbol: is_shared, word, plain })
         };
         let columns: Vec<KeyColumn> = columns.iter().map(column).collect::<Result<_, String>>()?;
         let texts = columns.iter().filter(|column| column.is_text()).count();
-        let has_plain_text = columns.iter().any(|column| matches!(column.plain, Some(Plain::Char(..))));
-        Ok(KeyColumns { columns, texts, has_plain_text })
+        let is_plain = |column: &KeyColumn| matches!(column.plain, Some(Plain::Short { .. } | Plain::Char(..)));
+        let has_plain_text = columns.iter().any(is_plain);
+        let only = match columns[..] {
+            [KeyColumn { word: Some(word), marks_null: false, .. }] => Some(Only::Word(word)),
+            [KeyColumn { plain: Some(Plain::Short { at, shift, mask }), .. }] => Some(Only::Short { at, shift, mask }),
+            _ => None,
+        };
+        Ok(KeyColumns { columns, texts, has_plain_text, only })
     }
 
     /// Writes the key of a row; returns whether one of its values is null.
@@ -94,6 +136,27 @@ impl KeyColumns {
     pub(super) fn read(&self, row: &Record<'_>, key: &mut Vec<u8>) -> bool {
         key.clear();
         debug_assert_eq!(row.base(), 0, "a row is no element of a list");
+        match self.only {
+            Some(Only::Word(word)) => {
+                let value = word.get(row.bytes());
+                value.into_iter().for_each(|value| key.extend_from_slice(&ordered(value)));
+                return value.is_none();
+            }
+            Some(Only::Short { at, shift, mask }) => {
+                let (text, length) = short_text(row.bytes(), at, shift, mask);
+                // With its length behind it.
+                let bytes = u128::from(text) | (length as u128) << (8 * length);
+                key.extend_from_slice(&bytes.to_le_bytes());
+                key.truncate(length + size_of::<u32>());
+                return false;
+            }
+            None => {}
+        }
+        self.read_columns(row, key)
+    }
+
+    /// The same for any columns, behind what is in the key.
+    fn read_columns(&self, row: &Record<'_>, key: &mut Vec<u8>) -> bool {
         let (mut has_null, mut length) = (false, 0);
         for column in &self.columns {
             match (column.word, column.plain) {

@@ -12,7 +12,7 @@ use super::arena::{Arena, Block};
 use super::gathered::{Gathered, MOST};
 use super::grow;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
-use super::moment::{Budget, Change, Emit, Lost};
+use super::moment::{Budget, Emit, Lost, Made};
 use super::use_order::UseOrder;
 use crate::handler::ParameterValues;
 use crate::kernel::FieldPosition;
@@ -306,7 +306,7 @@ impl Latest {
         if let Some(place) = self.row.get_mut(self.step.at) {
             *place = step as u8 | mark;
         }
-        emit(Ok(Change::row(&self.row)));
+        emit(Ok(Made::row(&self.row)));
     }
 
     fn emit_kept(&mut self, row: Block, step: StateStep, mark: u8, emit: Emit<'_>) {
@@ -315,7 +315,7 @@ impl Latest {
         if let Some(place) = self.row.get_mut(self.step.at) {
             *place = step as u8 | mark;
         }
-        emit(Ok(Change::row(&self.row)));
+        emit(Ok(Made::row(&self.row)));
     }
 
     fn emit_mark(&mut self, step: StateStep, emit: Emit<'_>) {

@@ -45,6 +45,7 @@ mod sketch;
 mod state;
 mod table;
 mod texts;
+mod then;
 mod time_queue;
 mod use_order;
 mod windows;
@@ -69,9 +70,10 @@ use crate::select::{Form, ProgramPart};
 use crate::warm::WarmPiece;
 pub use latest::StateOrder;
 pub(crate) use ranked::Ranked;
-use state::{Flow, State, Then, Thens};
+use state::{Flow, State};
 use table::StageTables;
 pub use table::{SharedTable, TableOrder, TableRows, Tables};
+use then::{Then, Thens};
 
 /// Runs a query with state over the records of one of its streams, in one format.
 ///
@@ -135,7 +137,7 @@ impl StatefulHandler {
         readers: Vec<(Port, Program)>,
         tables: &Tables,
     ) -> Result<StatefulHandler, String> {
-        let (state, tables) = (State::of(&program)?, StageTables::of(&program, tables)?);
+        let (state, tables, thens) = (State::of(&program)?, StageTables::of(&program, tables)?, Then::all(&program)?);
         let reader = |(port, reads): (Port, Program)| {
             let input = program.stages.get(port.stage).and_then(|stage| stage.inputs.get(port.input));
             if !input.is_some_and(|input| input.row == reads.output) {
@@ -161,7 +163,7 @@ impl StatefulHandler {
             return Err("a handler reads records of one format".to_owned());
         }
         Ok(StatefulHandler {
-            thens: Then::all(&program),
+            thens,
             tables,
             kind: kind_of(&program).into(),
             wants_time: program.stages.iter().any(wants_time),

@@ -5,6 +5,8 @@ use std::cell::Cell;
 use crossdock_format::{ValueError, ValueProblem};
 use crossdock_query::EvalError;
 
+use super::pair::Pair;
+
 /// A row, and the one in whose place it comes. Most rows come in the place of none; one that is taken back has none in its place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change<'r> {
@@ -18,10 +20,43 @@ impl<'r> Change<'r> {
     pub(super) fn row(row: &'r [u8]) -> Change<'r> {
         Change { before: None, after: Some(row) }
     }
+
+    /// A row that is taken back.
+    #[inline]
+    pub(super) fn gone(row: &'r [u8]) -> Change<'r> {
+        Change { before: Some(row), after: None }
+    }
+}
+
+/// Something that an operator gives to the program behind it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Made<'r> {
+    Change(Change<'r>),
+    /// The row of a join in the form of its two sides: one that comes, or one that is taken back.
+    Pair {
+        pair: Pair<'r>,
+        comes: bool,
+    },
+    /// Such rows that come, one after the other.
+    Pairs(&'r [Pair<'r>]),
+}
+
+impl<'r> Made<'r> {
+    /// A row that comes in the place of none.
+    #[inline]
+    pub(super) fn row(row: &'r [u8]) -> Made<'r> {
+        Made::Change(Change::row(row))
+    }
+
+    /// The row of a join that comes in the place of none.
+    #[inline]
+    pub(super) fn pair(pair: Pair<'r>) -> Made<'r> {
+        Made::Pair { pair, comes: true }
+    }
 }
 
 /// Where a stage's rows go, or why one could not be made.
-pub(super) type Emit<'e> = &'e mut dyn FnMut(Result<Change<'_>, EvalError>);
+pub(super) type Emit<'e> = &'e mut dyn FnMut(Result<Made<'_>, EvalError>);
 
 /// The time of a row, and how far its stage has come.
 #[derive(Clone, Copy, Debug)]

@@ -9,8 +9,9 @@ use super::first_rows::FirstRows;
 use super::join::Join;
 use super::latest::{Latest, StateOrder};
 use super::lookup::Lookup;
-use super::moment::{Budget, Change, Emit, Lost, Moment};
+use super::moment::{Budget, Change, Emit, Lost, Made, Moment};
 use super::over::Over;
+use super::pair::emit_alone;
 use super::table::TableRows;
 use super::windows::Windows;
 use crate::saved::SavedBytes;
@@ -64,7 +65,7 @@ impl Operator {
                 if input(0)?.time.is_none() || input(1)?.time.is_none() {
                     return Err("a join by time needs the times of both inputs".to_owned());
                 }
-                Operator::Asof(Box::new(Asof::of(asof, formats, &stage.rows)?))
+                Operator::Asof(Box::new(Asof::of(asof, formats)?))
             }
             Plan::Lookup(lookup) => Operator::Lookup(Box::new(Lookup::of(lookup, &input(0)?.row, &stage.rows)?)),
             Plan::First(first) => {
@@ -93,7 +94,7 @@ impl Operator {
         emit: Emit<'_>,
     ) {
         match self {
-            Operator::Union => return emit(Ok(change)),
+            Operator::Union => return emit(Ok(Made::Change(change))),
             Operator::Windows(windows) if windows.corrects => return windows.correct(change, emit),
             Operator::CorrectedOver(over) => return over.take(change, emit),
             Operator::Join(join) if !join.is_bounded => return join.change(input, change, emit),
@@ -130,11 +131,9 @@ impl Operator {
     }
 
     /// Lets a row of an input leave alone: it has no time, and so no partner.
-    pub(super) fn leave(&mut self, input: usize, row: &[u8], emit: Emit<'_>) {
-        match self {
-            Operator::Join(join) => join.leave(input, row, emit),
-            Operator::Asof(asof) => asof.leave(row, emit),
-            _ => {}
+    pub(super) fn leave(&self, input: usize, row: &[u8], emit: Emit<'_>) {
+        if let Operator::Join(_) | Operator::Asof(_) = self {
+            emit_alone(usize::from(input != 0), row, emit);
         }
     }
 

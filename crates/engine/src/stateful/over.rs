@@ -12,7 +12,7 @@ use super::accumulate::{Slots, Stores};
 use super::cell::{Cell, load, plain, store};
 use super::frames::{EachValue, FrameColumns, FrameWork, Scratch};
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys};
-use super::moment::{Change, Emit, Lost, refused};
+use super::moment::{Emit, Lost, Made, refused};
 use super::past_rows::{Past, PastRow, PastRows};
 use crate::saved::{SavedBytes, counted, put_bytes, put_flag};
 
@@ -149,7 +149,7 @@ impl Over {
         partitions.iter_mut().for_each(|partition| partition.take(&row, key, scratch));
         made.clear();
         let set = self.set_all(bytes);
-        emit(set.and_then(|()| self.row.finish().map(Change::row).map_err(|_| EvalError::RecordTooLong)));
+        emit(set.and_then(|()| self.row.finish().map(Made::row).map_err(|_| EvalError::RecordTooLong)));
     }
 
     fn set_all(&mut self, bytes: &[u8]) -> Result<(), EvalError> {

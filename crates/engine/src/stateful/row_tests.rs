@@ -3,38 +3,78 @@
 use crossdock_format::{FieldType, Format};
 use crossdock_query::{CompareOp, Expr, Node};
 
+use super::pair::Pair;
 use super::word::WordColumn;
 use crate::kernel::{FieldPosition, Kernel};
 use crate::key::Load;
 
 /// Conditions that all have to be TRUE. None of them can have a row error.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct RowTests(Box<[RowTest]>);
 
 #[derive(Clone, Copy, Debug)]
 enum RowTest {
     /// Within the bounds, or outside of them.
-    Range { column: WordColumn, low: i64, high: i64, outside: bool },
+    Range { column: TestColumn, low: i64, high: i64, outside: bool },
     /// Two columns of one type.
-    Order { left: WordColumn, op: CompareOp, right: WordColumn },
+    Order { left: TestColumn, op: CompareOp, right: TestColumn },
+}
+
+/// A column, and the row that has it: of one row the first, of a join's two its side.
+#[derive(Clone, Copy, Debug)]
+struct TestColumn {
+    side: usize,
+    column: WordColumn,
+}
+
+/// The columns of the rows that the conditions are on, with their sides.
+struct Columns<'c> {
+    format: &'c Format,
+    of: &'c dyn Fn(usize) -> Option<(usize, WordColumn)>,
 }
 
 impl RowTests {
     /// The tests for these conditions on rows of a format; `None` if one of them has another form.
     pub(super) fn of(conditions: &[Expr], format: &Format) -> Option<RowTests> {
-        let mut tests = Vec::with_capacity(conditions.len());
-        conditions.iter().try_for_each(|condition| add(condition, format, &mut tests))?;
+        RowTests::of_pairs(conditions, format, &|index| Some((0, WordColumn::of(format, index)?)))
+    }
+
+    /// The tests for conditions on rows of this format, whose columns are on the sides of a join: which, and where there.
+    pub(super) fn of_pairs(
+        conditions: &[Expr],
+        format: &Format,
+        of: &dyn Fn(usize) -> Option<(usize, WordColumn)>,
+    ) -> Option<RowTests> {
+        let (columns, mut tests) = (Columns { format, of }, Vec::with_capacity(conditions.len()));
+        conditions.iter().try_for_each(|condition| columns.add(condition, &mut tests))?;
         Some(RowTests(tests.into()))
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Whether all of them are TRUE for a row.
     #[inline]
     pub(super) fn hold(&self, row: &[u8]) -> bool {
+        self.all(|of| of.column.get(row))
+    }
+
+    /// Whether all of them are TRUE for the row of both sides, where the columns of one that is not there are null.
+    #[inline]
+    pub(super) fn hold_pair(&self, pair: Pair<'_>) -> bool {
+        self.all(|of| of.column.get(pair.get(of.side).copied().flatten()?))
+    }
+
+    #[inline(always)]
+    fn all(&self, word: impl Fn(TestColumn) -> Option<i64>) -> bool {
         self.0.iter().all(|test| match *test {
             RowTest::Range { column, low, high, outside } => {
-                column.get(row).is_some_and(|word| (low..=high).contains(&word) != outside)
+                word(column).is_some_and(|word| (low..=high).contains(&word) != outside)
             }
-            RowTest::Order { left, op, right } => match (left.get(row), right.get(row)) {
+            RowTest::Order { left, op, right } => match (word(left), word(right)) {
                 (Some(left), Some(right)) => op.holds(left.cmp(&right)),
                 _ => false,
             },
@@ -42,39 +82,45 @@ impl RowTests {
     }
 }
 
-fn add(condition: &Expr, format: &Format, tests: &mut Vec<RowTest>) -> Option<()> {
-    match &condition.node {
-        Node::And(all) => return all.iter().try_for_each(|condition| add(condition, format, tests)),
-        Node::Compare { op, left, right } if right.as_known().is_none() => {
-            tests.push(order(left, *op, right, format)?);
-        }
-        Node::Between { negated: false, operand, low, high } if low.as_known().is_none() => {
-            tests.push(order(operand, CompareOp::Ge, low, format)?);
-            tests.push(order(operand, CompareOp::Le, high, format)?);
-        }
-        _ => match Kernel::of(condition, format)? {
-            Kernel::Range { place, load: Load::I64, low, high, outside } => {
-                let column = (0..format.fields().len()).find_map(|index| {
-                    let is_there = FieldPosition::of(format.fields().get(index)?).at == place.at;
-                    WordColumn::of(format, index).filter(|_| is_there)
-                });
-                tests.push(RowTest::Range { column: column?, low, high, outside });
+impl Columns<'_> {
+    fn add(&self, condition: &Expr, tests: &mut Vec<RowTest>) -> Option<()> {
+        match &condition.node {
+            Node::And(all) => return all.iter().try_for_each(|condition| self.add(condition, tests)),
+            Node::Compare { op, left, right } if right.as_known().is_none() => {
+                tests.push(self.order(left, *op, right)?);
             }
-            _ => return None,
-        },
+            Node::Between { negated: false, operand, low, high } if low.as_known().is_none() => {
+                tests.push(self.order(operand, CompareOp::Ge, low)?);
+                tests.push(self.order(operand, CompareOp::Le, high)?);
+            }
+            _ => match Kernel::of(condition, self.format)? {
+                Kernel::Range { place, load: Load::I64, low, high, outside } => {
+                    let index =
+                        self.format.fields().iter().position(|field| FieldPosition::of(field).at == place.at)?;
+                    tests.push(RowTest::Range { column: self.column(index)?, low, high, outside });
+                }
+                _ => return None,
+            },
+        }
+        Some(())
     }
-    Some(())
-}
 
-/// The comparison of two columns of one type.
-fn order(left: &Expr, op: CompareOp, right: &Expr, format: &Format) -> Option<RowTest> {
-    let column = |expr: &Expr| -> Option<(WordColumn, FieldType)> {
-        let Node::Field(index) = expr.node else { return None };
-        let ty = format.fields().get(index)?.ty;
-        WordColumn::of(format, index).filter(|_| ty == expr.ty).map(|column| (column, ty))
-    };
-    let ((left, of_left), (right, of_right)) = (column(left)?, column(right)?);
-    (of_left == of_right).then_some(RowTest::Order { left, op, right })
+    fn column(&self, index: usize) -> Option<TestColumn> {
+        WordColumn::of(self.format, index)?;
+        let (side, column) = (self.of)(index)?;
+        Some(TestColumn { side, column })
+    }
+
+    /// The comparison of two columns of one type.
+    fn order(&self, left: &Expr, op: CompareOp, right: &Expr) -> Option<RowTest> {
+        let column = |expr: &Expr| -> Option<(TestColumn, FieldType)> {
+            let Node::Field(index) = expr.node else { return None };
+            let ty = self.format.fields().get(index)?.ty;
+            self.column(index).filter(|_| ty == expr.ty).map(|column| (column, ty))
+        };
+        let ((left, of_left), (right, of_right)) = (column(left)?, column(right)?);
+        (of_left == of_right).then_some(RowTest::Order { left, op, right })
+    }
 }
 
 #[cfg(test)]

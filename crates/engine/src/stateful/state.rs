@@ -1,19 +1,16 @@
 //! The stages of a query, how far each has come in time, and how rows go from one to the next.
 
 use crossdock_format::{Format, Record, Value};
-use crossdock_query::{
-    DerivedTime, EvalError, Interpreter, Port, Program, Projection, StageOutput, StatefulProgram, StreamSource,
-};
+use crossdock_query::{DerivedTime, EvalError, Interpreter, Port, StatefulProgram, StreamSource};
 
 use super::latest::StateOrder;
-use super::moment::{Budget, Change, Lost, Moment};
+use super::moment::{Budget, Change, Lost, Made, Moment};
 use super::operator::Operator;
-use super::row_tests::RowTests;
+use super::pair::Pair;
 use super::table::StageTables;
+use super::then::{StageRow, Then, Thens};
 use super::word::WordColumn;
 use crate::handler::{OperatorCounters, Sink};
-use crate::kernel::FieldPosition;
-use crate::project::RowPlan;
 use crate::saved::{SavedBytes, put_flag, put_i64};
 
 /// The latest time that a row may have, in ns since 1970: 100 days before the times end. Past it no window could end, and a record
@@ -44,6 +41,9 @@ struct SourceCounts {
 struct Stage {
     operator: Operator,
     inputs: Vec<Input>,
+    /// The marks of its inputs, and the least of them, as a row's [`Moment`] has them.
+    marks: [i64; 2],
+    least_mark: i64,
     outputs: Vec<OutputCounts>,
     /// The rows that were lost.
     lost: Lost,
@@ -96,25 +96,6 @@ impl Input {
     }
 }
 
-/// The parts that follow behind a stage, one for each place where its rows go.
-pub(super) type Thens = Vec<Then>;
-
-/// A part that follows behind a stage.
-#[derive(Debug)]
-pub(super) struct Then {
-    program: Program,
-    /// Its conditions, if they need no interpreter.
-    tests: Option<RowTests>,
-    rows: Option<RowPlan>,
-    to: Option<Port>,
-    /// Where a record says which kind of change it is, if it does.
-    word: Option<FieldPosition>,
-    /// The row that another takes the place of.
-    former: Vec<u8>,
-    /// Rows that went to another stage, which are yet to be counted.
-    passed: u64,
-}
-
 /// The words for changes, as long as their column.
 const UPDATE: [u8; 6] = *b"update";
 const LEAVE: [u8; 6] = *b"leave\0";
@@ -152,51 +133,6 @@ impl Flow<'_> {
     }
 }
 
-impl Then {
-    /// The programs behind the stages.
-    pub(super) fn all(program_of: &StatefulProgram) -> Vec<Thens> {
-        let then = |StageOutput { then, to }: &StageOutput| {
-            let program = then.clone();
-            let rows = match &program.projection {
-                Projection::All => None,
-                Projection::Fields(outputs) => Some(RowPlan::of(outputs, &program.input, &program.output)),
-            };
-            let word = then.output.fields().last().filter(|_| program_of.changes && to.is_none());
-            let (to, word) = (*to, word.map(FieldPosition::of));
-            let tests = RowTests::of(&program.filter, &program.input);
-            Then { program, tests, rows, to, word, former: Vec::new(), passed: 0 }
-        };
-        program_of.stages.iter().map(|stage| stage.outputs.iter().map(then).collect()).collect()
-    }
-
-    /// The row that the program makes of one; nothing if it does not pass.
-    #[inline]
-    fn made<'m>(&'m mut self, row: &'m [u8], interpreter: &mut Interpreter) -> Result<Option<&'m [u8]>, EvalError> {
-        let is_changed = self.rows.is_some();
-        Ok(self.run(row, interpreter)?.map(|made| if is_changed { made } else { row }))
-    }
-
-    /// Runs the program on a row; nothing if it does not pass.
-    fn run(&mut self, row: &[u8], interpreter: &mut Interpreter) -> Result<Option<&[u8]>, EvalError> {
-        let Then { program, tests, rows, .. } = self;
-        if let Some(tests) = tests {
-            if !tests.hold(row) {
-                return Ok(None);
-            }
-        } else {
-            let record = Record::assume_checked(&program.input, row);
-            if !interpreter.matches(program, &record)? {
-                return Ok(None);
-            }
-        }
-        match rows {
-            Some(plan) => plan.make(row, &program.input, interpreter).map(Some),
-            // The row of a stage that is not changed: handed over by the caller.
-            None => Ok(Some(&[])),
-        }
-    }
-}
-
 impl Stage {
     /// No row comes by an input until it goes on. One by which none has come counts as open until all others are over: its stream may be about to
     /// begin.
@@ -206,6 +142,7 @@ impl Stage {
         }
         let all_are = self.inputs.iter().all(|input| input.is_over);
         self.inputs.iter_mut().filter(|input| input.is_over && (all_are || input.has_begun())).for_each(Input::end);
+        self.note_marks();
         self.is_behind = true;
     }
 
@@ -224,6 +161,7 @@ impl Stage {
         let is_newest = input.time.is_some() && input.derived.is_none() && mark > input.mark;
         if is_newest {
             input.mark = mark;
+            self.note_marks();
         }
         self.is_behind || (is_newest && !(is_only && self.operator.rests(mark)))
     }
@@ -242,23 +180,19 @@ impl Stage {
         }
     }
 
+    /// The mark of an input has changed.
+    fn note_marks(&mut self) {
+        let timed = self.inputs.iter().map(|input| if input.time.is_some() { input.mark } else { i64::MAX });
+        let least = timed.clone().min();
+        self.marks.iter_mut().zip(timed).for_each(|(mark, now)| *mark = now);
+        let is_timed = self.inputs.iter().any(|input| input.time.is_some());
+        self.least_mark = least.filter(|_| is_timed).unwrap_or(i64::MIN);
+    }
+
     #[inline]
     fn moment(&self, time: i64, now: i64) -> Moment {
-        let mut marks = [i64::MAX; 2];
-        let (mut least, mut is_timed) = (i64::MAX, false);
-        for (number, input) in self.inputs.iter().enumerate().filter(|(_, input)| input.time.is_some()) {
-            is_timed = true;
-            least = least.min(input.mark);
-            if let Some(mark) = marks.get_mut(number) {
-                *mark = input.mark;
-            }
-        }
-        let watermark = match (is_timed, self.operator.wants_time()) {
-            (_, true) => now,
-            (true, false) => least,
-            (false, false) => i64::MIN,
-        };
-        Moment { time, watermark, marks }
+        let watermark = if self.operator.wants_time() { now } else { self.least_mark };
+        Moment { time, watermark, marks: self.marks }
     }
 }
 
@@ -287,7 +221,9 @@ impl State {
             }
             let (operator, lost) = (Operator::of(plan)?, Lost::default());
             let outputs = plan.outputs.iter().map(|output| OutputCounts { to: output.to, rows: 0 }).collect();
-            stages.push(Stage { operator, inputs, outputs, lost, is_behind: false, used: 0 });
+            let (marks, least_mark) = ([i64::MAX; 2], i64::MIN);
+            stages.push(Stage { operator, inputs, marks, least_mark, outputs, lost, is_behind: false, used: 0 });
+            stages.last_mut().into_iter().for_each(Stage::note_marks);
         }
         if stages.is_empty() {
             return Err("a query with state has a stage".to_owned());
@@ -336,6 +272,7 @@ impl State {
                 let (has_open_mark, open_mark) = (from.flag()?, from.i64()?);
                 input.open_mark = has_open_mark.then_some(open_mark);
             }
+            stage.note_marks();
             stage.operator.restore(from)?;
             stage.used = stage.operator.used();
         }
@@ -606,6 +543,7 @@ impl<'w> Walk<'w> {
     fn reopen(&mut self, port: Port) {
         let Some((stage, thens, mut behind)) = self.at(port.stage) else { return };
         stage.inputs.get_mut(port.input).into_iter().for_each(Input::reopen);
+        stage.note_marks();
         thens.iter().filter_map(|then| then.to).for_each(|to| behind.reopen(to));
     }
 
@@ -631,27 +569,39 @@ impl<'w> Walk<'w> {
             let mark = stage.operator.given(derived.of, moment).saturating_add(derived.plus_ns);
             if mark > input.mark {
                 input.mark = mark;
+                next.note_marks();
                 behind.settle(to.stage, flow);
             }
         }
     }
 
-    /// Hands one of a stage's rows on to each place where they go.
+    /// Hands something that a stage has made on to each place where its rows go.
     #[inline]
-    fn pass(&mut self, thens: &mut [Then], change: Result<Change<'_>, EvalError>, flow: &mut Flow<'_>) {
-        match change {
-            Ok(change) => thens.iter_mut().for_each(|then| self.pass_by(then, change, flow)),
+    fn pass(&mut self, thens: &mut [Then], made: Result<Made<'_>, EvalError>, flow: &mut Flow<'_>) {
+        match made {
+            // To several places each pair goes before the next one.
+            Ok(Made::Pairs(pairs)) if thens.len() > 1 => {
+                pairs.iter().for_each(|pair| self.pass(thens, Ok(Made::pair(*pair)), flow));
+            }
+            Ok(made) => thens.iter_mut().for_each(|then| self.pass_by(then, made, flow)),
             Err(error) => _ = flow.counted::<()>(Err(error)),
         }
     }
 
-    /// Runs a program behind a stage on one of its rows, and hands on what it makes.
+    /// Runs a program behind a stage on what it has made, and hands on the rows that come of it.
     #[inline]
-    fn pass_by(&mut self, then: &mut Then, change: Change<'_>, flow: &mut Flow<'_>) {
+    fn pass_by(&mut self, then: &mut Then, made: Made<'_>, flow: &mut Flow<'_>) {
         let to = then.to;
-        let made = match change {
-            Change { before: None, after: Some(row) } => then.made(row, flow.interpreter),
-            change => return self.pass_change(then, change, flow),
+        let made = match made {
+            Made::Change(Change { before: None, after: Some(row) }) => then.made(row, flow.interpreter),
+            Made::Pair { pair, comes: true } => then.made_of_pair(pair, flow.interpreter),
+            Made::Pairs(pairs) => return self.pass_pairs(then, pairs, flow),
+            Made::Pair { pair, comes: false } => {
+                return self.pass_change(then, (Some(StageRow::Pair(pair)), None), flow);
+            }
+            Made::Change(Change { before, after }) => {
+                return self.pass_change(then, (before.map(StageRow::Whole), after.map(StageRow::Whole)), flow);
+            }
         };
         let Some(made) = flow.counted(made) else { return };
         match to {
@@ -663,20 +613,42 @@ impl<'w> Walk<'w> {
         }
     }
 
+    /// The same for the rows of a join that come together.
+    fn pass_pairs(&mut self, then: &mut Then, pairs: &[Pair<'_>], flow: &mut Flow<'_>) {
+        let Then { pairs: plan, to, passed, .. } = then;
+        let are_made = plan.as_mut().is_some_and(|plan| {
+            plan.make_all(pairs, |row| match *to {
+                Some(port) => {
+                    self.feed(port, Change::row(row), flow);
+                    *passed += 1;
+                }
+                None => flow.push(row),
+            })
+        });
+        if !are_made {
+            pairs.iter().for_each(|pair| self.pass_by(then, Made::pair(*pair), flow));
+        }
+    }
+
     /// The same for a row that comes in the place of another, or that is taken back: by what the program makes of each.
-    fn pass_change(&mut self, then: &mut Then, Change { before, after }: Change<'_>, flow: &mut Flow<'_>) {
+    fn pass_change(
+        &mut self,
+        then: &mut Then,
+        (before, after): (Option<StageRow<'_>>, Option<StageRow<'_>>),
+        flow: &mut Flow<'_>,
+    ) {
         let (to, word) = (then.to, then.word);
         let mut former = std::mem::take(&mut then.former);
         former.clear();
         // A row that could not be computed was none.
         let mut had = false;
         if let Some(row) = before
-            && let Ok(Some(made)) = then.made(row, flow.interpreter)
+            && let Ok(Some(made)) = then.made_of(row, flow.interpreter)
         {
             former.extend_from_slice(made);
             had = true;
         }
-        let made = after.map_or(Ok(None), |row| then.made(row, flow.interpreter));
+        let made = after.map_or(Ok(None), |row| then.made_of(row, flow.interpreter));
         let made = flow.counted(made);
         let mut changed = false;
         match (to, made) {

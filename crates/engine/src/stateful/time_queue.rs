@@ -46,6 +46,21 @@ impl<T: Copy + Ord> TimeQueue<T> {
         if self.is_run(run, other) { self.run.pop_front() } else { self.others.pop().map(|Reverse(other)| other) }
     }
 
+    /// The same, if this holds for its time.
+    #[inline]
+    pub(super) fn pop_if(&mut self, is_wanted: impl Fn(i64) -> bool) -> Option<T> {
+        let (time, what) = if self.others.is_empty() { self.run.front().copied() } else { self.peek() }?;
+        if !is_wanted(time) {
+            return None;
+        }
+        if self.others.is_empty() {
+            self.run.pop_front()
+        } else {
+            self.pop()
+        };
+        Some(what)
+    }
+
     /// All of them, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (i64, T)> {
         self.run.iter().copied().chain(self.others.iter().map(|Reverse(other)| *other))
@@ -83,6 +98,8 @@ mod tests {
             queue.push(time, number);
         }
         assert_eq!((queue.len(), queue.peek()), (8, Some((1, 2))));
+        assert_eq!((queue.pop_if(|time| time < 1), queue.pop_if(|time| time < 2)), (None, Some(2)));
+        queue.push(1, 2);
         queue.retain(|_, number| *number != 3);
         let times: Vec<i64> = std::iter::from_fn(|| queue.pop()).map(|(time, _)| time).collect();
         assert_eq!(times, [1, 2, 3, 4, 4, 9, 12]);

@@ -21,7 +21,7 @@ use super::accumulate::{Slots, Stores};
 use super::gathered::Gathered;
 use super::grow;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
-use super::moment::{Change, Emit, Lost, Moment, refused};
+use super::moment::{Emit, Lost, Made, Moment, refused};
 use super::time_queue::TimeQueue;
 use super::word::WordRow;
 
@@ -559,7 +559,7 @@ impl Windows {
 
     /// Emits the row of a group: of a part, or of the total.
     fn emit(&mut self, number: u32, part: Option<u32>, window: Option<(i64, i64)>, emit: Emit<'_>) {
-        emit(self.make(number, part, window).map(Change::row));
+        emit(self.make(number, part, window).map(Made::row));
     }
 
     /// Makes the row of a group.

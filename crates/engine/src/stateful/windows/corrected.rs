@@ -3,7 +3,7 @@
 
 use crossdock_format::Record;
 
-use super::super::moment::{Change, Emit};
+use super::super::moment::{Change, Emit, Made};
 use super::{Windows, slots_of};
 
 impl Windows {
@@ -103,10 +103,10 @@ impl Windows {
         let before = had.then_some(&former[..]);
         match self.make(number, Some(part), None) {
             Ok(after) if before == Some(after) => {}
-            Ok(after) => emit(Ok(Change { before, after: Some(after) })),
+            Ok(after) => emit(Ok(Made::Change(Change { before, after: Some(after) }))),
             Err(error) => {
                 if had {
-                    emit(Ok(Change { before, after: None }));
+                    emit(Ok(Made::Change(Change { before, after: None })));
                 }
                 emit(Err(error));
             }
@@ -116,7 +116,7 @@ impl Windows {
 
     fn emit_leave(&mut self, had: bool, emit: Emit<'_>) {
         if had {
-            emit(Ok(Change { before: Some(&self.former), after: None }));
+            emit(Ok(Made::Change(Change::gone(&self.former))));
         }
     }
 
