@@ -261,7 +261,8 @@ impl Select {
     }
 
     /// The most bytes of the state that it reads.
-    pub(crate) fn state_bytes(&self) -> u64 {
+    #[must_use]
+    pub fn state_bytes(&self) -> u64 {
         self.state.as_ref().map_or(0, |state| state.max_bytes)
     }
 

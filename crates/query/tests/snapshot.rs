@@ -20,6 +20,9 @@ fn snapshot_stands_in_front_of_where_or_behind_it() {
         ("SELECT snapshot FROM snapshot SNAPSHOT ON SLOW BLOCK", Some(Snapshot::Once), false),
         ("SELECT * FROM s ON SLOW BLOCK SNAPSHOT THEN CHANGES", Some(Snapshot::ThenChanges), false),
         ("SELECT * FROM s SNAPSHOT THEN CHANGES DELTA WHERE a > 1", Some(Snapshot::ThenDeltas), true),
+        ("SELECT * FROM s SNAPSHOT THEN CHANGES ON SLOW DISCONNECT", Some(Snapshot::ThenChanges), false),
+        ("SELECT * FROM s ON SLOW CONFLATE BY (a) SNAPSHOT", Some(Snapshot::Once), false),
+        ("SELECT * FROM s MAX RATE 3 PER SECOND BY a SNAPSHOT ON SLOW CONFLATE BY (a)", Some(Snapshot::Once), false),
         ("SELECT * FROM s \"snapshot\"", None, false),
     ] {
         let select = parse_subscription(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
@@ -39,7 +42,16 @@ fn an_error_says_where_and_what_is_possible() {
         ("SELECT * FROM s SNAPSHOT THEN WHERE a > 1", (1, 31), "expected CHANGES, found WHERE"),
         ("SELECT * FROM s SNAPSHOT WHERE a > 1 SNAPSHOT", (1, 38), "SNAPSHOT comes once"),
         ("SELECT * FROM s SNAPSHOT ON SLOW DROP OLDEST", (1, 26), "SNAPSHOT gives every record"),
+        ("SELECT * FROM s SNAPSHOT ON SLOW SAMPLE 3", (1, 26), "SNAPSHOT gives every record"),
+        ("SELECT * FROM s SNAPSHOT ON SLOW KEEP WHERE a > 1", (1, 26), "SNAPSHOT gives every record"),
         ("SELECT * FROM s SNAPSHOT MAX RATE 3 PER SECOND", (1, 26), "SNAPSHOT gives every record"),
+        ("SELECT * FROM s SNAPSHOT MAX RATE 3 PER SECOND BY a", (1, 26), "SNAPSHOT gives every record"),
+        ("SELECT * FROM s MAX RATE 3 PER SECOND SNAPSHOT ON SLOW DISCONNECT", (1, 17), "SNAPSHOT gives every record"),
+        (
+            "SELECT * FROM s SNAPSHOT ON SLOW CONFLATE BY (a) MAX RATE 3 PER SECOND BY b",
+            (1, 75),
+            "MAX RATE has the key (b)",
+        ),
         ("SELECT a, count(*) AS n FROM s GROUP BY a SNAPSHOT", (1, 43), "SNAPSHOT is of one stream's own records"),
         ("SELECT * FROM s SNAPSHOT, t", (1, 17), "SNAPSHOT is of one stream's own records"),
     ] {

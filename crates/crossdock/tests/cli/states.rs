@@ -16,6 +16,25 @@ DL,121,JFK,ATL,4,
 WN,1,LGA,MDW,5,
 ";
 
+/// What a slow subscriber of a state may get is part of its query.
+fn conflates(place: &Sandbox, follows: &str) {
+    let conflates = format!("{follows} ON SLOW CONFLATE BY (carrier)");
+    assert_eq!(place.run(["subscribe", &conflates, "--until-end"]).with_code(0).json().len(), 3);
+    let explained = place.run(["explain", &conflates]).with_code(0).stdout;
+    assert!(explained.contains("conflate by (carrier)") && explained.contains("of the state are kept"), "{explained}");
+    assert_eq!(
+        place.run(["subscribe", follows, "--until-end", "--on-overflow", "disconnect"]).with_code(0).json().len(),
+        3
+    );
+    for (clause, said) in [
+        ("ON SLOW CONFLATE BY (flight)", "possible is: ON SLOW CONFLATE BY (carrier)"),
+        ("ON SLOW SAMPLE 3", "another that is left out would make the subscriber's table wrong"),
+        ("MAX RATE 1 PER SECOND BY carrier", "CONFLATE BY (the stream's key)"),
+    ] {
+        place.run(["subscribe", &format!("{follows} {clause}")]).with_code(2).saying(&[said]);
+    }
+}
+
 #[test]
 fn a_key_is_declared_read_changed_and_taken_back() {
     for way in TRANSPORTS {
@@ -41,6 +60,7 @@ fn a_key_is_declared_read_changed_and_taken_back() {
         let follows = "SELECT carrier, flight FROM A SNAPSHOT THEN CHANGES WHERE dest <> 'ATL'";
         // Nobody publishes it: its end comes with the snapshot.
         assert_eq!(place.run(["subscribe", follows, "--until-end"]).with_code(0).json().len(), 3);
+        conflates(&place, follows);
         let process = place.spawn(["subscribe", follows, "--limit", "7"]);
         for _ in 0..3 {
             process.stdout_line(|line| line.contains("\"enter\""));

@@ -189,8 +189,6 @@ pub(crate) struct Sender {
     pending: VecDeque<Item>,
     /// Whether there are any, for the receiver.
     is_behind: Arc<AtomicBool>,
-    /// Whether a reader there keeps much already.
-    is_laden: Arc<AtomicBool>,
     /// The receiving context.
     pub(crate) to: ContextIndex,
     pub(crate) overflow: Overflow,
@@ -204,16 +202,14 @@ pub(crate) struct Receiver {
     ring: Consumer<Item>,
     spent: Producer<Batch>,
     is_behind: Arc<AtomicBool>,
-    is_laden: Arc<AtomicBool>,
 }
 
 /// A queue with room for `batches` items; `limit` may wait in it now.
 pub(crate) fn edge((batches, limit): (usize, usize), to: ContextIndex, overflow: Overflow) -> (Sender, Receiver) {
     let ((ring, taken), (spent, returned)) = (self::ring(batches), self::ring(batches));
-    let (pending, is_behind, is_laden) = (VecDeque::new(), Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
-    let (behind, laden) = (Arc::clone(&is_behind), Arc::clone(&is_laden));
-    let receiver = Receiver { ring: taken, spent, is_behind: behind, is_laden: laden };
-    (Sender { ring, spent: returned, pending, is_behind, is_laden, to, overflow, limit }, receiver)
+    let (pending, is_behind) = (VecDeque::new(), Arc::<AtomicBool>::default());
+    let receiver = Receiver { ring: taken, spent, is_behind: Arc::clone(&is_behind) };
+    (Sender { ring, spent: returned, pending, is_behind, to, overflow, limit }, receiver)
 }
 
 impl Sender {
@@ -277,12 +273,6 @@ impl Sender {
         self.limit.saturating_sub(waiting)
     }
 
-    /// Whether most of it is free.
-    pub(crate) fn has_ample_room(&mut self) -> bool {
-        let least = (self.limit * 3 / 4).max(1);
-        self.room() >= least
-    }
-
     /// Whether something has not gone into the ring yet.
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
@@ -315,11 +305,6 @@ impl Sender {
         self.limit = limit.max(1);
     }
 
-    /// Whether a reader at the other end keeps so much that what can wait is to wait.
-    pub(crate) fn is_laden(&self) -> bool {
-        self.is_laden.load(Ordering::Relaxed)
-    }
-
     /// Whether the receiver is gone.
     pub(crate) fn is_closed(&self) -> bool {
         self.ring.is_closed()
@@ -336,11 +321,6 @@ impl Receiver {
     #[inline]
     pub(crate) fn give_back(&mut self, batch: Batch) {
         drop(self.spent.push(batch));
-    }
-
-    /// Has what can wait at the other end wait, or go on.
-    pub(crate) fn set_laden(&self, is_laden: bool) {
-        self.is_laden.store(is_laden, Ordering::Relaxed);
     }
 
     /// Items that wait in it.

@@ -131,7 +131,6 @@ impl Graph {
         let sources = self.session_end(id).map(|session| std::mem::take(&mut session.sources));
         sources.into_iter().flatten().for_each(|source| self.part(source, id));
         let Some(mut node) = self.lift(id) else { return };
-        let keeps_changes = node.slow().is_some_and(Slow::keeps_changes);
         if node.slow().is_some() {
             self.share_slow();
         }
@@ -146,9 +145,6 @@ impl Graph {
             port.sessions.retain(|session| *session != id);
             let (is_last, is_unused) = (port.sessions.is_empty(), port.is_unused());
             self.session_ports -= usize::from(is_last);
-            if keeps_changes {
-                self.note_laden_at(stream);
-            }
             if is_unused {
                 self.close_port(stream);
             }

@@ -75,17 +75,10 @@ impl Graph {
         self.node(id).is_some_and(|node| node.walk_ns < u64::MAX)
     }
 
-    /// Whether a node's output has room for a step and, beside it, for much of what changes meanwhile, and no reader of it keeps much
-    /// already.
+    /// Whether a node's output has room for a step and, beside it, for much of what changes meanwhile.
     fn has_ample_room(&mut self, id: NodeId) -> bool {
         let least = (self.limit.min(self.session_limit) * 3 / 4).max(1);
-        if self.room_of(id) < least || self.is_laden(id) {
-            return false;
-        }
-        let makes = self.present_node(id).and_then(Node::makes);
-        // Where sessions have little room each, an edge has more of it.
-        let port = makes.and_then(|makes| self.port_mut(makes));
-        port.is_none_or(|port| port.edges.iter_mut().all(|edge| !edge.overflow.blocks() || edge.has_ample_room()))
+        self.room_of(id) >= least
     }
 
     /// A node's handlers are others, or have an order: it may have something to walk over.

@@ -140,6 +140,8 @@ pub(crate) struct StateRead {
     pub(crate) stream: String,
     /// The rows that it keeps in order, if it does.
     pub(crate) top: Option<TopN>,
+    /// Whether it keeps changes while its subscriber is slow.
+    pub(crate) keeps_changes: bool,
     /// Called on the managers' thread with the state and the use of its handler, or with why there is none.
     pub(crate) then: StateFound,
 }

@@ -33,7 +33,7 @@ type InstancesOf = (u32, usize);
 impl Managers {
     /// A subscription is to read the state of a stream.
     pub(super) fn read_state(&mut self, read: StateRead) {
-        let StateRead { stream, top, then } = read;
+        let StateRead { stream, top, keeps_changes, then } = read;
         let name = state_name(&stream);
         let state = self.handlers.get(&name).and_then(|there| there.spec.state.as_ref()).map(|state| state.of(&stream));
         let there = self.handlers.get(&name).map(|there| (&there.status, Arc::clone(&there.gauges)));
@@ -41,7 +41,9 @@ impl Managers {
             None => Err(no_state(&stream)),
             Some(((Status::Failed(why), _), _)) => Err(format!("the state of stream `{stream}` has failed: {why}")),
             Some(((Status::Running | Status::Waiting(_), gauges), state)) => {
-                self.take_ordered(top.map_or(0, |top| top.most_bytes(state.max_bytes))).map(|bytes| {
+                let ordered = top.map_or(0, |top| top.most_bytes(state.max_bytes));
+                let changes = if keeps_changes { state.max_bytes } else { 0 };
+                self.take_ordered(ordered.saturating_add(changes)).map(|bytes| {
                     self.states.entry(name.clone()).or_default().there += 1;
                     let (managers, ordered_bytes) = (Arc::clone(&self.requests), Arc::clone(&self.ordered_bytes));
                     let end = move |handler| {
@@ -100,13 +102,13 @@ impl Managers {
         Answered::Now
     }
 
-    /// Takes room for the rows that a subscription keeps in order, these bytes at most.
+    /// Takes room for the rows that a subscription keeps in order, and for the changes that wait for it, these bytes at most.
     fn take_ordered(&self, bytes: u64) -> Result<u64, String> {
         let (taken, most) =
             (self.state_bytes_but("").saturating_add(self.query_bytes()), self.config.max_query_state_bytes);
         if bytes > 0 && taken.saturating_add(bytes) > most {
             return Err(format!(
-                "the rows that it keeps in order may take {bytes} bytes, the states of streams and the other queries with state of \
+                "the rows that it keeps in order or while it is slow may take {bytes} bytes, the states of streams and the other queries with state of \
                  subscriptions {taken}, and all together no more than {most}: declare the key with fewer (`--max-bytes`), wait until one \
                  has gone, or raise `max_query_state_bytes` under [platform]"
             ));

@@ -155,7 +155,9 @@ impl Context {
 
     /// Has the managers find the state once more: the next query has a use of it of its own.
     fn find_state_again(&mut self, change: QueryChange) {
-        let handler = self.subscriptions.get(change.key).and_then(Subscription::handler).map(str::to_owned);
+        let subscription = self.subscriptions.get(change.key);
+        let keeps_changes = subscription.is_some_and(|subscription| !subscription.blocks());
+        let handler = subscription.and_then(Subscription::handler).map(str::to_owned);
         let Some(handler) = handler else { return change.refuse(self, gone(0)) };
         let (stream, top) = (change.select.stream().to_owned(), change.select.top_n());
         let inbox = self.inbox.own().clone();
@@ -173,7 +175,8 @@ impl Context {
             });
         });
         // If there is no place for it, what answers the caller goes with it.
-        let _ = self.to_managers.send(ControlRequest::ReadState(Box::new(StateRead { stream, top, then })));
+        let _ =
+            self.to_managers.send(ControlRequest::ReadState(Box::new(StateRead { stream, top, keeps_changes, then })));
     }
 
     /// Puts the next query in, or has it planned for what it is not planned for yet.

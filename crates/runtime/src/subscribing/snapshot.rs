@@ -1,6 +1,7 @@
 //! Subscriptions with `SNAPSHOT`: they take what the state of their stream makes, from a walk over all that is there on.
 
 use super::{Coming, SubscriptionRequest};
+use crate::Overflow;
 use crate::access::{Access, Caller};
 use crate::catalog::Snapshot;
 use crate::context::Context;
@@ -13,7 +14,7 @@ use crate::pending::Pending;
 use crate::refusal::refuse;
 use crate::streams::Streams;
 use crate::subscriptions::{Subscription, Subscriptions};
-use crossdock_query::{KeyedState, Select};
+use crossdock_query::{KeyedState, Select, SlowPolicy};
 use crossdock_transport::Reply;
 use crossdock_transport::control::{Notice, Refusal, RefusalCode};
 
@@ -54,6 +55,13 @@ impl OfState {
         Ok(OfState { pending, request, asked_ns, select })
     }
 
+    /// Whether changes are kept while its subscriber is slow.
+    fn keeps_changes(&self) -> bool {
+        let of_query = self.select.on_slow();
+        of_query.is_some_and(|policy| !matches!(policy, SlowPolicy::Block))
+            || self.request.overflow == Some(Overflow::Disconnect)
+    }
+
     /// The subscription as one to the stream that the state's handler makes.
     fn coming(self, id: u64, (state, elsewhere): (KeyedState, Elsewhere)) -> Coming {
         let OfState { pending, request, asked_ns, select } = self;
@@ -70,7 +78,7 @@ impl Context {
         let (subscription, stream, pending) =
             (self.subscriptions.take_id(), of.select.stream().to_owned(), of.pending.clone());
         let inbox = self.inbox.own().clone();
-        let top = of.select.top_n();
+        let (top, keeps_changes) = (of.select.top_n(), of.keeps_changes());
         let then = Box::new(move |found: Result<(KeyedState, Elsewhere), String>| {
             // The context may have stopped.
             let _ = inbox.post(move |context| match found {
@@ -81,7 +89,8 @@ impl Context {
                 }
             });
         });
-        let sent = self.to_managers.send(ControlRequest::ReadState(Box::new(StateRead { stream, top, then })));
+        let sent =
+            self.to_managers.send(ControlRequest::ReadState(Box::new(StateRead { stream, top, keeps_changes, then })));
         sent.unwrap_or_else(|why| self.answer(&pending, Err(refuse(RefusalCode::Limit, why.to_string()))));
     }
 

@@ -5,35 +5,26 @@
 //! change of each row ([`ChangeMerger`](crossdock_engine::ChangeMerger)), or, where the policy is to end the session, all of them. Once
 //! the session takes records again, these go first. There is no other record that could give way: past the bound the subscription ends.
 //!
-//! A walk over the state gives more than is to be kept. It rests while much is kept, here and at the other end of an edge.
+//! So there is as much room as the state itself may take: that of all its rows, where they are no longer than the records. It counts
+//! among the states of queries, as the rows do that are kept in order.
 
 use crate::graph::NodeId;
-use crate::graph::bounds::{MOST_MADE, SLOW_BYTES, SLOW_RECORDS};
+use crate::graph::bounds::MOST_MADE;
 use crate::graph::build::Workspace;
 use crate::graph::edge::Item;
 use crate::graph::gauges::{Loss, NodeGauges};
 use crate::graph::node::{Destination, Node, RunTime};
-use crate::graph::port::Port;
 use crate::graph::run::Outcome;
 use crate::graph::serve::Graph;
 use crate::graph::session::{Egress, SessionStep};
 use crate::graph::slow::{Policy, Slow};
 use crate::graph::spill::Spill;
 
-/// The part of what may be kept, as one in a number, from which on walks rest. What comes of a walk that goes on until it is known has
-/// room in the rest: a quarter of an edge's batches, and one more.
-const LADEN_PART: usize = 4;
-
 impl Slow {
     /// Whether it keeps what the query gives, rather than what comes for the query.
     #[inline]
     pub(in crate::graph) fn keeps_changes(&self) -> bool {
         matches!(self.policy, Policy::Changes { .. })
-    }
-
-    /// Whether it keeps so much that what can wait is to wait.
-    pub(super) fn is_laden(&self) -> bool {
-        self.keeps_changes() && self.kept.is_over_part(LADEN_PART, self.most_bytes)
     }
 
     /// Why its subscription ends, if there was no room for a change.
@@ -107,9 +98,9 @@ impl Slow {
     #[cold]
     fn fail(&mut self) {
         self.failure = Some(format!(
-            "the subscriber is too slow: the changes that wait for it, one of each row, are more than {SLOW_RECORDS} or take more than \
-             its share of memory, {} MiB at most: have a narrower condition or fewer columns, or read faster",
-            SLOW_BYTES >> 20
+            "the subscriber is too slow: the changes that wait for it, one of each row, take more than the {} bytes that the stream's \
+             state may take: have fewer columns in the list or a narrower condition, or declare the key with more (--max-bytes)",
+            self.most_bytes
         ));
     }
 }
@@ -178,43 +169,5 @@ impl Graph {
         // A session that is to end for its queue ends for the loss.
         let ended = if conflates { self.lose_reader(id, key) } else { None };
         Some(ended.unwrap_or(SessionStep::Ran(key)))
-    }
-}
-
-/// Walks over states, and those that keep much of them.
-impl Graph {
-    /// Whether a reader of what a node makes keeps so much that a walk is to rest.
-    pub(in crate::graph) fn is_laden(&self, id: NodeId) -> bool {
-        let Some(Destination::Stream(makes)) = self.present_node(id).map(|node| &node.destination) else {
-            return false;
-        };
-        let Some(port) = self.port(*makes) else { return false };
-        self.has_laden_session(port) || port.edges.iter().any(|edge| edge.is_laden())
-    }
-
-    fn has_laden_session(&self, port: &Port) -> bool {
-        port.sessions.iter().filter_map(|id| self.present_node(*id)?.slow()).any(Slow::is_laden)
-    }
-
-    /// A node that keeps changes has run, or goes: the other ends of the edges by which they come have to know whether much is kept.
-    pub(in crate::graph) fn note_laden(&mut self, id: NodeId) {
-        let node = self.node(id);
-        let Some(slow) = node.and_then(Node::slow).filter(|slow| slow.keeps_changes()) else { return };
-        let (is_laden, was_laden) = (slow.is_laden(), slow.was_laden);
-        if !is_laden && !was_laden {
-            return;
-        }
-        let stream = node.and_then(|node| node.inputs.first()).map_or(0, |input| input.stream);
-        if let Some(slow) = self.present_node_mut(id).and_then(Node::slow_mut) {
-            slow.was_laden = is_laden;
-        }
-        self.note_laden_at(stream);
-    }
-
-    /// The same for a stream's readers here.
-    pub(in crate::graph) fn note_laden_at(&self, stream: u32) {
-        let Some(port) = self.port(stream).filter(|port| !port.feeds.is_empty()) else { return };
-        let is_any = self.has_laden_session(port);
-        port.feeds.iter().for_each(|feed| feed.receiver.set_laden(is_any));
     }
 }

@@ -28,6 +28,8 @@ pub(super) struct Kept {
     reserved: usize,
     /// The bound on the first, as of the last record that came. Memory beyond twice the bound is not kept for later ones.
     most_bytes: usize,
+    /// Whether only their bytes are bounded, and not their number.
+    are_many: bool,
 }
 
 #[derive(Debug, Default)]
@@ -49,6 +51,15 @@ pub(super) struct Put {
 }
 
 impl Kept {
+    /// None yet. Their number has no bound, their bytes have.
+    pub(super) fn of_many() -> Kept {
+        Kept { are_many: true, ..Kept::default() }
+    }
+
+    fn most_records(&self) -> usize {
+        if self.are_many { usize::MAX } else { SLOW_RECORDS }
+    }
+
     #[inline]
     pub(super) fn len(&self) -> u64 {
         (self.order.len() - self.voids) as u64
@@ -69,12 +80,6 @@ impl Kept {
         self.formats.iter().map(|(format, _)| *format)
     }
 
-    /// Whether they take more than a part of what they may: one in `part`.
-    pub(super) fn is_over_part(&self, part: usize, most_bytes: usize) -> bool {
-        let records = self.len() as usize;
-        self.bytes + records * SLOT_BYTES > most_bytes / part || records > SLOW_RECORDS / part
-    }
-
     /// The record of a key.
     pub(super) fn get(&self, key: Key) -> Option<&[u8]> {
         let slot = self.slots.get(*self.by_key.get(&key)? as usize)?;
@@ -86,7 +91,7 @@ impl Kept {
         let had = key.and_then(|key| self.get(key)).map(<[u8]>::len);
         let records = self.len() as usize + usize::from(had.is_none());
         let bytes = self.bytes - had.unwrap_or(0) + bytes + records * SLOT_BYTES;
-        records <= 1 || (bytes <= most_bytes && records <= SLOW_RECORDS)
+        records <= 1 || (bytes <= most_bytes && records <= self.most_records())
     }
 
     /// Takes the record of a key out.
@@ -180,7 +185,7 @@ impl Kept {
 
     /// Lets all records go.
     pub(super) fn clear(&mut self) {
-        *self = Kept::default();
+        *self = Kept { are_many: self.are_many, ..Kept::default() };
     }
 
     fn write(&mut self, at: u32, format: u64, record: &[u8]) {
@@ -216,7 +221,7 @@ impl Kept {
         let is_over = |kept: &Kept| {
             let records = kept.len() as usize + usize::from(more > 0);
             let bytes = kept.bytes + more + records * SLOT_BYTES;
-            records > 1 && (bytes > most_bytes || records > SLOW_RECORDS)
+            records > 1 && (bytes > most_bytes || records > kept.most_records())
         };
         let mut lost = 0;
         while is_over(self)
@@ -345,7 +350,6 @@ mod tests {
         assert!(kept.has_room(Some(1), 1000, most_bytes));
         kept.put(Some(1), 7, &[1; 4], most_bytes);
         assert!(kept.has_room(Some(2), 4, most_bytes) && !kept.has_room(Some(2), 5, most_bytes));
-        assert!(!kept.is_over_part(1, most_bytes) && kept.is_over_part(2, most_bytes - 1));
         assert_eq!(kept.put(Some(2), 7, &[2; 4], most_bytes), Put::default());
         assert!(!kept.has_room(None, 1, most_bytes));
         assert!(kept.has_room(Some(2), 4, most_bytes) && !kept.has_room(Some(2), 5, most_bytes));

@@ -164,8 +164,6 @@ pub(crate) struct Slow {
     leaving: Option<(Batch, usize)>,
     /// Why its subscription ends: there was no room for a change.
     failure: Option<String>,
-    /// Whether it kept much when walks were last to hear of that.
-    was_laden: bool,
 }
 
 impl fmt::Debug for Slow {
@@ -198,7 +196,10 @@ impl Slow {
             // The last three are refused.
             SlowPolicy::Block | SlowPolicy::DropOldest | SlowPolicy::Sample(_) | SlowPolicy::Keep(_) => return None,
         };
-        Some(Slow::with(Policy::Changes { conflates }, select.max_rate().map(|rate| Rate::new(&rate))))
+        let mut slow = Slow::with(Policy::Changes { conflates }, select.max_rate().map(|rate| Rate::new(&rate)));
+        slow.most_bytes = usize::try_from(select.state_bytes()).unwrap_or(usize::MAX);
+        slow.kept = Kept::of_many();
+        Some(slow)
     }
 
     fn with(policy: Policy, rate: Option<Rate>) -> Box<Slow> {
@@ -213,18 +214,20 @@ impl Slow {
             next: Held::new(0, 0),
             leaving: None,
             failure: None,
-            was_laden: false,
         })
     }
 
     /// The clauses of a query and their bounds, in lines of a plan.
     pub(crate) fn explain(select: &Select) -> String {
-        let (noun, then) = match (select.snapshot(), select.on_slow()) {
-            (None, _) => ("records", "the oldest goes"),
-            (Some(_), Some(SlowPolicy::Disconnect)) => ("changes", "its session ends"),
-            (Some(_), _) => ("changes", "the subscription ends"),
+        let bounds = match (select.snapshot(), select.on_slow()) {
+            (None, _) => {
+                format!("at most {SLOW_RECORDS} records and {} MiB are kept, then the oldest goes", SLOW_BYTES >> 20)
+            }
+            (Some(_), Some(SlowPolicy::Disconnect)) => {
+                "as many bytes as of the state are kept, then its session ends".into()
+            }
+            (Some(_), _) => "as many bytes as of the state are kept, then the subscription ends".into(),
         };
-        let bounds = format!("at most {SLOW_RECORDS} {noun} and {} MiB are kept, then {then}", SLOW_BYTES >> 20);
         let keeps = |policy: &SlowPolicy| {
             policy.selects() || (select.snapshot().is_some() && matches!(policy, SlowPolicy::Disconnect))
         };

@@ -82,10 +82,12 @@ impl Graph {
 
     /// All that are slow share a bound.
     pub(in crate::graph) fn share_slow(&mut self) {
-        let all = || self.sessions.iter().flatten().filter(|node| node.slow().is_some());
-        let most_bytes = slow_bytes(all().count());
-        let nodes = self.sessions.iter_mut().flatten();
-        nodes.filter_map(|node| node.slow_mut()).for_each(|slow| slow.most_bytes = most_bytes);
+        // What is kept of a state has room of its own.
+        let shares = |slow: &Slow| !slow.keeps_changes();
+        let all = self.sessions.iter().flatten().filter_map(|node| node.slow()).filter(|slow| shares(slow));
+        let most_bytes = slow_bytes(all.count());
+        let nodes = self.sessions.iter_mut().flatten().filter_map(|node| node.slow_mut());
+        nodes.filter(|slow| shares(slow)).for_each(|slow| slow.most_bytes = most_bytes);
     }
 
     /// Records that a subscription's node has and that have neither joined its session's queue nor gone.
@@ -153,7 +155,6 @@ impl Graph {
         };
         self.rest(id, Turn::None);
         self.wake_sources(id);
-        self.note_laden(id);
         if self.present_node(id).is_some_and(|node| !matches!(node.next_of_slow(now_ns), Next::Nothing)) {
             self.list(id);
         }

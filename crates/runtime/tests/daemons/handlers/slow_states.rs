@@ -128,7 +128,7 @@ fn a_subscriber_that_stops_reading_gets_one_change_of_each_row_and_nobody_waits(
     }
 }
 
-/// The walk waits for a subscriber that takes nothing, and what changes meanwhile does not.
+/// The walk over the state does not wait for a subscriber that takes nothing, and nor does what changes meanwhile.
 #[test]
 fn a_snapshot_of_many_rows_is_whole_however_slowly_it_is_taken() {
     const COUNT: u64 = 200_000;
@@ -145,8 +145,7 @@ fn a_snapshot_of_many_rows_is_whole_however_slowly_it_is_taken() {
             |clause: &str| format!("SELECT number, grp FROM N SNAPSHOT THEN CHANGES WHERE number % 7 <> 0 {clause}");
         let mut slow = Subscriber::builder(&addr).sql(sql(&format!("ON SLOW {clause}"))).connect().unwrap();
         let other = follow_aside(&addr, Transport::Udp, &sql(""));
-        // Without conflation all changes of the rows that it has are kept.
-        let count = if clause == "DISCONNECT" { COUNT + 1000 } else { 2 * COUNT };
+        let count = 2 * COUNT;
         publish_of(&mut publisher, COUNT..count, COUNT);
         // Others have all of it before it takes anything.
         publisher.finish().unwrap();
@@ -162,19 +161,23 @@ fn a_snapshot_of_many_rows_is_whole_however_slowly_it_is_taken() {
 
 #[test]
 fn past_the_bound_the_subscription_ends_with_a_reason_or_the_session_does() {
-    const COUNT: u64 = 400_000;
+    const COUNT: u64 = 200_000;
     let (context, addr) = start_small();
     let mut publisher = connect(&addr);
-    change(&context, ChangeRequest::Deploy(state_of("N", "grp")));
-    let of = "SELECT number, grp FROM N SNAPSHOT THEN CHANGES WHERE number % 7 <> 0";
+    let key = vec!["grp".to_owned()];
+    let state =
+        crossdock_runtime::StateSpec { key, max_bytes: Some(1 << 20), ..crossdock_runtime::StateSpec::default() };
+    change(&context, ChangeRequest::Deploy(HandlerSpec::of_state("N", state)));
+    // The rows are longer than the records that the state keeps.
+    let of = "SELECT number, grp, repeat('x', 2000) AS pad FROM N SNAPSHOT THEN CHANGES WHERE number % 7 <> 0";
     let connect = |clause: &str| Subscriber::builder(&addr).sql(format!("{of} {clause}")).connect().unwrap();
     let (mut conflates, mut disconnects) = (connect("ON SLOW CONFLATE BY (grp)"), connect("ON SLOW DISCONNECT"));
     let mut asked = Subscriber::builder(&addr).sql(of).overflow(Overflow::Disconnect).connect().unwrap();
-    let other = follow_aside(&addr, Transport::Udp, of);
-    // All of them have the empty snapshot.
-    publish_of(&mut publisher, 0..COUNT, COUNT);
+    let other =
+        follow_aside(&addr, Transport::Udp, "SELECT number, grp FROM N SNAPSHOT THEN CHANGES WHERE number % 7 <> 0");
+    publish_of(&mut publisher, 0..COUNT, 5000);
     publisher.finish().unwrap();
-    assert_eq!(other.join().unwrap().table, wanted(COUNT, COUNT));
+    assert_eq!(other.join().unwrap().table, wanted(COUNT, 5000));
     for subscriber in [&mut disconnects, &mut asked] {
         let error = loop {
             if let Err(error) = subscriber.next_event(Some(PATIENCE)) {
@@ -183,11 +186,7 @@ fn past_the_bound_the_subscription_ends_with_a_reason_or_the_session_does() {
         };
         assert!(matches!(&error, Error::Closed(reason) if reason.contains("policy is disconnect")), "{error}");
     }
-    let mut reading = Reading::default();
-    while reading.ended.is_none() {
-        let event = conflates.next_event(Some(PATIENCE)).unwrap().expect("something comes");
-        reading.take(event);
-    }
+    let reading = Reading::to_the_end(&mut conflates);
     assert_eq!((reading.ended, reading.unreadable.len()), (Some(false), 1), "{:?}", reading.unreadable);
     assert!(reading.unreadable[0].contains("the subscriber is too slow"), "{:?}", reading.unreadable);
     let infos = balanced(&context);
