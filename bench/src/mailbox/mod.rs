@@ -108,7 +108,7 @@ struct Line {
     baseline: Baseline,
 }
 
-/// What a figure is held against.
+/// The other side of a comparison.
 #[derive(Clone, Copy)]
 enum Baseline {
     Nothing,

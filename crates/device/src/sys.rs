@@ -195,11 +195,7 @@ pub(crate) fn receive(
         let written = (header.msg_namelen as usize).min(mem::size_of::<sockaddr_storage>());
         // SAFETY: copies only what the kernel wrote, between two storages of at least that size.
         unsafe {
-            std::ptr::copy_nonoverlapping(
-                names[at].as_ptr().cast::<u8>(),
-                (&raw mut name.storage).cast::<u8>(),
-                written,
-            );
+            std::ptr::copy_nonoverlapping(names[at].as_ptr().cast::<u8>(), (&raw mut name.storage).cast(), written);
         }
         name.len = written as socklen_t;
         let len = (headers[at].msg_len as usize).min(buffers[at].len());

@@ -91,7 +91,7 @@ pub struct UdpDevice {
     paths: RefCell<Paths>,
     /// The two bits of ECN of what is sent.
     ecn: u8,
-    /// Those that the socket gives by itself. Others go as control messages, for each of which the kernel looks up the route anew.
+    /// Those that the socket gives by itself. Others go as control messages, and for each the kernel looks up the route anew.
     own_ecn: u8,
     counters: DeviceCounters,
     /// The kernel's count of packets dropped on this socket, as far as it is known: of all devices over duplicates of it.

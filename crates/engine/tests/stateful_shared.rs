@@ -117,7 +117,8 @@ fn the_queries_of_these_tests_have_parts_that_are_shared_and_such_that_are_not()
     for query in &QUERIES {
         let [shared, apart] = [query.shared(), query.apart()].map(|sql| planned(&sql, &STREAMS).unwrap());
         assert!(shared.stages.len() < apart.stages.len(), "{}", query.shared());
-        assert!(shared.sources.len() < apart.sources.len(), "{}", query.shared());
+        // Of groups over a join the join is shared even so.
+        assert!(shared.sources.len() <= apart.sources.len(), "{}", query.shared());
         assert!(shared.stages.iter().any(|stage| stage.outputs.len() == 2), "{}", query.shared());
     }
 }
@@ -207,7 +208,7 @@ proptest! {
     }
 }
 
-/// What is counted of each source, of each stage, and of each further place where a stage's rows go.
+/// The counts of each source, of each stage, and of each further place where a stage's rows go.
 #[test]
 fn each_place_where_the_rows_of_a_shared_part_go_has_a_count() {
     let query = &QUERIES[1];

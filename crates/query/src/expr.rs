@@ -128,8 +128,8 @@ pub enum Node {
     Try(Box<Expr>),
 }
 
-/// A value that is known when the query is planned. Two are equal if no expression can tell them apart: a float with its sign of zero, a
-/// decimal with its scale.
+/// A value that is known when the query is planned. Equal ones are the same in every expression: floats also in the sign of a zero, decimals
+/// also in the scale.
 #[derive(Clone, Debug)]
 pub enum Constant {
     /// No value.

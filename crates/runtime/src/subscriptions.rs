@@ -426,7 +426,7 @@ impl Subscription {
 
     /// How its node is served: its queue withholds credit, or drops what it has no room for.
     pub(crate) fn policy(&self) -> SchedulingPolicy {
-        // What comes of a state is never dropped before its query has seen it.
+        // A record of a state is never dropped before its query has seen it.
         let drops = !self.blocks() && self.select.snapshot().is_none();
         SchedulingPolicy { drops, ..SchedulingPolicy::default() }
     }

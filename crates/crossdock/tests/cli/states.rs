@@ -16,7 +16,7 @@ DL,121,JFK,ATL,4,
 WN,1,LGA,MDW,5,
 ";
 
-/// What a slow subscriber of a state may get is part of its query.
+/// A query says as well how a slow subscriber of a state gets its rows.
 fn conflates(place: &Sandbox, follows: &str) {
     let conflates = format!("{follows} ON SLOW CONFLATE BY (carrier)");
     assert_eq!(place.run(["subscribe", &conflates, "--until-end"]).with_code(0).json().len(), 3);

@@ -102,7 +102,7 @@ impl ChangeMerger {
         builder.finish().map(Some).map_err(|_| EvalError::RecordTooLong)
     }
 
-    /// What a record says: of those without `_change`, which come once each, that a row is there.
+    /// The change that a record says: of those without `_change`, which come once each, that a row is there.
     fn change_of(&self, record: &Record<'_>) -> Change {
         match record.get(self.columns) {
             Value::Text(b"leave") if self.has_change => Change::Leave,

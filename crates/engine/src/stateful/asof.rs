@@ -5,8 +5,8 @@ use crossdock_query::{AsofJoin, JoinKind, RowTime};
 
 use super::arena::{Arena, Block};
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
-use super::moment::{Budget, Emit, Lost, Made, Moment};
-use super::pair::{CHUNK, Pair, emit_alone};
+use super::moment::{Budget, Emit, Lost, Made, Moment, Pair};
+use super::pair::{CHUNK, emit_alone};
 use super::rows::{Kept, List, ROW_BYTES, Rows};
 use super::time_queue::TimeQueue;
 use crate::saved::{SavedBytes, put_bytes, put_flag, put_i64};

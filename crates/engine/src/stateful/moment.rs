@@ -5,7 +5,8 @@ use std::cell::Cell;
 use crossdock_format::{ValueError, ValueProblem};
 use crossdock_query::EvalError;
 
-use super::pair::Pair;
+/// A left row and a right one; none in place of one that is not there.
+pub(super) type Pair<'r> = [Option<&'r [u8]>; 2];
 
 /// A row, and the one in whose place it comes. Most rows come in the place of none; one that is taken back has none in its place.
 #[derive(Clone, Copy, Debug)]

@@ -4,14 +4,11 @@ use crossdock_format::convert::Moves;
 use crossdock_format::{Field, FieldType, Format, Record, RecordBuilder};
 use crossdock_query::{EvalError, Expr, Interpreter, Operator as Plan, Output, Program, Projection, Stage};
 
-use super::moment::{Change, Emit, Made, refused};
+use super::moment::{Change, Emit, Made, Pair, refused};
 use super::row_tests::RowTests;
 use super::word::WordColumn;
 use crate::kernel::{FieldPosition, is_null, slot_text};
 use crate::project::{RowPlan, append, set_null};
-
-/// A left row and a right one; none in place of one that is not there.
-pub(super) type Pair<'r> = [Option<&'r [u8]>; 2];
 
 /// Most pairs of a chunk: their columns are moved column by column, and a step does for all of them what it has to do once.
 pub(super) const CHUNK: usize = 32;

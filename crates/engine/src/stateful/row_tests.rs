@@ -3,7 +3,7 @@
 use crossdock_format::{FieldType, Format};
 use crossdock_query::{CompareOp, Expr, Node};
 
-use super::pair::Pair;
+use super::moment::Pair;
 use super::word::WordColumn;
 use crate::kernel::{FieldPosition, Kernel};
 use crate::key::Load;

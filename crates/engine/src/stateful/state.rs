@@ -4,9 +4,9 @@ use crossdock_format::{Format, Record, Value};
 use crossdock_query::{DerivedTime, EvalError, Interpreter, Port, StatefulProgram, StreamSource};
 
 use super::latest::StateOrder;
-use super::moment::{Budget, Change, Lost, Made, Moment};
+use super::moment::{Budget, Change, Lost, Made, Moment, Pair};
 use super::operator::Operator;
-use super::pair::Pair;
+
 use super::table::StageTables;
 use super::then::{StageRow, Then, Thens};
 use super::word::WordColumn;

@@ -3,7 +3,8 @@
 use crossdock_format::Record;
 use crossdock_query::{EvalError, Interpreter, Port, Program, Projection, Stage, StageOutput, StatefulProgram};
 
-use super::pair::{Pair, PairPlan};
+use super::moment::Pair;
+use super::pair::PairPlan;
 use super::row_tests::RowTests;
 use crate::kernel::FieldPosition;
 use crate::project::RowPlan;

@@ -377,7 +377,10 @@ mod tests {
             decode(&packet).unwrap_err()
         };
         assert_eq!(with(0, b'X'), "it is not a crossdock daemon");
-        assert_eq!(with(8, 9), "it shares memory by version 9 of the rules, this program by version 5");
+        assert_eq!(
+            with(8, 9),
+            format!("it shares memory by version 9 of the rules, this program by version {VERSION}")
+        );
         assert!(with(12, 9).contains("kind 9"));
         for len in 0..WELCOME_BYTES {
             assert!(decode(&welcome().encode()[..len]).is_err(), "{len}");

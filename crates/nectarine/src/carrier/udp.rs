@@ -638,10 +638,7 @@ impl Carrier for Udp {
 
     fn on_timer(&mut self, now_ns: u64, heard: &mut Vec<Heard>) {
         self.parts.expire(now_ns);
-        if now_ns < self.quiet_until_ns {
-            return;
-        }
-        if self.session_mut().is_none_or(|session| session.on_timer(now_ns)) {
+        if now_ns < self.quiet_until_ns || self.session_mut().is_none_or(|session| session.on_timer(now_ns)) {
             return;
         }
         // If it is the process that did not run, what came meanwhile is in the socket, perhaps with the reason of the session's end.

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_parts_are_shared_as_far_as_they_are_equal() {
+    fn equal_parts_of_parts_are_shared() {
         let (stages, sources) = shape(&format!(
             "WITH counts AS ({COUNTS}), wide AS (SELECT starts, max(bids) AS m FROM counts GROUP BY starts),
                   a AS (SELECT * FROM wide UNION ALL SELECT * FROM wide), b AS (SELECT * FROM a UNION ALL SELECT * FROM a)
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_are_equal_only_where_nothing_tells_them_apart() {
+    fn constants_are_equal_only_where_no_expression_differs() {
         let of = |constant: &str| format!("SELECT at, max(price * {constant}) AS m FROM bid GROUP BY at");
         let both = |one: &str, other: &str| shape(&format!("{} UNION ALL {}", of(one), of(other))).0.len();
         assert_eq!(both("CAST('0' AS f64)", "CAST('0' AS f64)"), 2);

@@ -22,7 +22,7 @@ impl fmt::Display for StatefulProgram {
     }
 }
 
-/// The stages whose rows go to several others, as far as they are shown, in the order in which they are.
+/// The stages whose rows go to several others, in the order in which they are first shown.
 #[derive(Default)]
 pub(super) struct SharedParts(Vec<usize>);
 

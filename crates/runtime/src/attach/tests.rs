@@ -14,9 +14,9 @@ use std::sync::Mutex;
 /// Only a broken build waits so long.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A request, as another program would make it: of a client that only publishes and subscribes.
-const REQUEST: &[u8; 20] = b"xdockshm\x05\0\0\0\x03\0\0\0\0\0\0\0";
+const REQUEST: &[u8; 20] = b"xdockshm\x06\0\0\0\x03\0\0\0\0\0\0\0";
 /// How a welcome begins.
-const WELCOME: &[u8] = b"xdockshm\x05\0\0\0\0\0\0\0";
+const WELCOME: &[u8] = b"xdockshm\x06\0\0\0\0\0\0\0";
 
 fn target() -> (AttachTarget, Commands, Poller) {
     let poller = Poller::new().unwrap();

@@ -283,10 +283,9 @@ fn entries_that_the_other_end_cannot_have_end_the_mailbox_and_nothing_else() {
         Descriptor { op: up::FREE, slot: 7, generation: 107, ..Descriptor::default() },
         Descriptor { op: up::FREE, slot: u16::MAX, ..Descriptor::default() },
         Descriptor { op: up::ENQUEUE, slot: 1, generation: 101, ..Descriptor::default() },
-        // Of several slots: one that is not with the reader, one twice, none, and more than an entry holds.
-        free_many(&[0]),
+        // Of several slots, where slot 1 is with the reader: ones that never were, none, and more than an entry holds.
+        free_many(&[5]),
         free_many(&[7, 1]),
-        free_many(&[1, 1]),
         free_many(&[]),
         Descriptor { slot: 14, ..free_many(&[1]) },
     ];
@@ -295,7 +294,8 @@ fn entries_that_the_other_end_cannot_have_end_the_mailbox_and_nothing_else() {
         let (attachment, fake) = attach();
         let (mut writer, _port) = writer(&attachment, &fake);
         put(&mut writer, b"one");
-        let (_, mut back) = block(&fake).for_reader().unwrap();
+        let (mut forward, mut back) = block(&fake).for_reader().unwrap();
+        assert_eq!(forward.pop().unwrap().slot, 1);
         back.push(entry);
         let refused = (0..3).find_map(|_| match writer.begin_put(1, now()) {
             Ok(put) => writer.end_put(put).err(),

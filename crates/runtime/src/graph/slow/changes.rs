@@ -1,6 +1,6 @@
 //! The part of a node whose query reads the state of a stream, behind the query.
 //!
-//! What such a query gives are changes of rows, and a subscriber makes a table of them: none may be left out, unless a newer one of its
+//! Such a query gives changes of rows, and a subscriber makes a table of them: none may be left out, unless a newer one of its
 //! row says the same and more. So while the session takes nothing, the query runs on what comes as ever, and what it gives is kept: one
 //! change of each row ([`ChangeMerger`](crossdock_engine::ChangeMerger)), or, where the policy is to end the session, all of them. Once
 //! the session takes records again, these go first. There is no other record that could give way: past the bound the subscription ends.

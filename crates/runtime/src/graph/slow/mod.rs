@@ -135,7 +135,7 @@ impl Reducer {
         if let Reduces::Records(selects) = &mut self.reduces { Some(selects) } else { None }
     }
 
-    /// What makes one change of several, if they have this format.
+    /// The merger that makes one change of several, if they have this format.
     fn merger(&mut self, changes: u64) -> Option<&mut ChangeMerger> {
         match &mut self.reduces {
             Reduces::Changes(merger) if merger.format().0 == changes => Some(merger),

@@ -82,7 +82,7 @@ impl Graph {
 
     /// All that are slow share a bound.
     pub(in crate::graph) fn share_slow(&mut self) {
-        // What is kept of a state has room of its own.
+        // Changes kept of a state have room of its own.
         let shares = |slow: &Slow| !slow.keeps_changes();
         let all = self.sessions.iter().flatten().filter_map(|node| node.slow()).filter(|slow| shares(slow));
         let most_bytes = slow_bytes(all.count());

@@ -195,17 +195,17 @@ impl Scene {
         let mut out: Vec<Vec<u8>> = Vec::new();
         let batch = self.batch(&records, self.format.id().0);
         let _ = self.state.process(&batch, &mut Selection::all(batch.len()), &mut out);
-        self.give(out);
+        self.give(&out);
     }
 
     fn walk(&mut self) {
         let mut out: Vec<Vec<u8>> = Vec::new();
         self.state.walk(&mut out);
-        self.give(out);
+        self.give(&out);
     }
 
     /// Rows of the state come.
-    fn give(&mut self, rows: Vec<Vec<u8>>) {
+    fn give(&mut self, rows: &[Vec<u8>]) {
         for rows in rows.chunks(500) {
             let batch = self.batch(rows, self.rows.id().0);
             self.given += rows.len() as u64;

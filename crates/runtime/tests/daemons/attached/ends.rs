@@ -185,7 +185,7 @@ fn a_client_that_says_more_than_its_request_is_detached_and_nobody_else_notices(
     for ended in 1..=3 {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         connect(&socket, &name).unwrap();
-        for said in [&b"xdockshm\x05\0\0\0\x03\0\0\0\x01\0\0\0"[..], b"and more", &[0; 10_000]] {
+        for said in [&b"xdockshm\x06\0\0\0\x03\0\0\0\x01\0\0\0"[..], b"and more", &[0; 10_000]] {
             // It may be detached before it has said all.
             let _ = send(&socket, said, SendFlags::NOSIGNAL);
         }
