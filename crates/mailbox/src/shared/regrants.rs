@@ -77,6 +77,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 20 } else { 256 }, failure_persistence: None,
+            ..ProptestConfig::default() })]
+
         #[test]
         fn slots_come_out_of_an_entry_as_they_went_in(slots in prop::collection::vec(0u16..256, 0..14), op: u8) {
             let mut regrants = Regrants::default();
