@@ -84,7 +84,7 @@ impl Reading {
 }
 
 /// The reports of all subscriptions, whose ledgers balance to the record.
-fn balanced(context: &ContextHandle) -> Vec<SubscriptionInfo> {
+pub(crate) fn balanced(context: &ContextHandle) -> Vec<SubscriptionInfo> {
     let infos = context.subscriptions().unwrap();
     for of in &infos {
         let gone = of.filtered + of.conflated + of.sampled + of.dropped + of.row_errors;

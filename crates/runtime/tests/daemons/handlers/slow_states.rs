@@ -2,9 +2,9 @@
 
 use super::states::state_of;
 use super::*;
+use crate::slow::balanced;
 use crossdock_nectarine::{DropCause, Error, Overflow};
 use crossdock_runtime::StateSpec;
-use crossdock_runtime::info::SubscriptionInfo;
 
 const KEYS: u64 = 2000;
 const CONFLATES: &str =
@@ -71,16 +71,6 @@ impl Reading {
         }
         reading
     }
-}
-
-/// The reports of all subscriptions, whose ledgers balance to the record.
-fn balanced(context: &ContextHandle) -> Vec<SubscriptionInfo> {
-    let infos = context.subscriptions().unwrap();
-    for of in &infos {
-        let gone = of.filtered + of.conflated + of.sampled + of.dropped + of.row_errors;
-        assert_eq!(of.published, of.records_out + gone + of.in_flight, "{of:?}");
-    }
-    infos
 }
 
 fn follow_aside(addr: &str, way: Transport, sql: &str) -> std::thread::JoinHandle<Reading> {
