@@ -36,18 +36,17 @@ fn planned(sql: &str, format: &Format) -> Result<Program, TestCaseError> {
     parse(sql).and_then(|select| select.plan(format)).map_err(|error| TestCaseError::fail(error.to_string()))
 }
 
-/// WHERE's rule: from left to right, up to the first that is not TRUE.
+/// WHERE's rule: from left to right, up to the first that is not TRUE, wherever the parentheses of its ANDs are.
 fn passes(filter: &Expr, record: &Record<'_>) -> Result<bool, EvalError> {
-    let conditions = match &filter.node {
-        Node::And(all) => all.as_slice(),
-        _ => std::slice::from_ref(filter),
-    };
-    for condition in conditions {
-        if Interpreter::new().holds(condition, record)? != Some(true) {
-            return Ok(false);
+    if let Node::And(all) = &filter.node {
+        for condition in all {
+            if !passes(condition, record)? {
+                return Ok(false);
+            }
         }
+        return Ok(true);
     }
-    Ok(true)
+    Ok(Interpreter::new().holds(filter, record)? == Some(true))
 }
 
 proptest! {

@@ -191,10 +191,7 @@ impl<'a> Binder<'a> {
     ) -> Result<Vec<Expr>, QueryError> {
         let condition = self.bind(source).map_err(|error| or_at(error, at))?;
         let condition = self.condition(condition, what)?;
-        let conditions = match condition.node {
-            Node::And(all) => all,
-            node => vec![Expr { node, ..condition }],
-        };
+        let conditions = conjuncts(condition);
         Ok(match self.null_for_errors {
             true => conditions.into_iter().map(Expr::or_null).collect(),
             false => conditions,
@@ -357,6 +354,14 @@ impl<'a> Binder<'a> {
             Some(qualifier) if self.called(qualifier).is_none() => Err(self.wrong_qualifier(qualifier, at)),
             _ => Ok(()),
         }
+    }
+}
+
+/// The conditions that AND joins, from left to right: those in parentheses too, as a condition passes only where it is TRUE.
+fn conjuncts(condition: Expr) -> Vec<Expr> {
+    match condition.node {
+        Node::And(all) => all.into_iter().flat_map(conjuncts).collect(),
+        node => vec![Expr { node, ..condition }],
     }
 }
 
