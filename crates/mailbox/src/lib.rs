@@ -4,6 +4,7 @@
 //! * [`Pool`]: one core's heap over a sealed memfd segment. Only its holder allocates; any thread may drop a buffer,
 //!   which then goes home through a return path that cannot be full.
 //! * [`Batch`]: the messages of one stream and format that arrived together.
+//! * [`MappedVec`]: a vector for large tables, on huge pages.
 //! * [`ring`]: bounded single-producer, single-consumer rings of descriptors.
 //! * [`bell`]: the sleep/wake protocol that a doorbell is built on.
 //! * `shared`: what the daemon and attached processes both see: rings, syncs, host conditions, bells.
@@ -30,6 +31,7 @@ pub mod failpoint;
 mod heap;
 #[cfg(not(any(loom, miri)))]
 pub mod host;
+mod mapped;
 mod pieces;
 mod pool;
 mod racy;
@@ -44,8 +46,9 @@ pub const SESSION_GRANT_BYTES: usize = 64 << 10;
 
 pub use batch::{Batch, BatchFull, Slice, Span};
 pub use buffer::{Buffer, BufferId, BufferMut};
+pub use mapped::MappedVec;
 pub use pieces::Fragments;
 pub use pool::{ClassStats, Pool, PoolConfig, PoolStats};
-pub use segment::{HugePages, prefer_huge_pages};
+pub use segment::HugePages;
 pub use selection::{Progress, Selection};
 pub use shared::{ConditionAddress, DoorbellPage, Reason, SyncAddress, SyncPool};

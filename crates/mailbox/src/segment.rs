@@ -17,7 +17,7 @@ use {
 };
 
 /// A huge page of the kinds that are asked for here, in bytes.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Huge pages behind a segment: what is asked for, and what was had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,24 +30,6 @@ pub enum HugePages {
     /// Pages reserved by the administrator (`vm.nr_hugepages`; `MFD_HUGETLB`).
     Reserved,
 }
-
-/// Asks the kernel for huge pages behind the memory of a large vector, where its settings allow it (`madvise`); pages that were
-/// touched before stay. For tables that are read at random: with huge pages, looking a page up costs much less.
-#[cfg(not(any(loom, miri)))]
-pub fn prefer_huge_pages<T>(of: &Vec<T>) {
-    let start = of.as_ptr().cast::<u8>();
-    let first = start.align_offset(HUGE_PAGE_BYTES);
-    let bytes = of.capacity().saturating_mul(size_of::<T>()).saturating_sub(first) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-    if bytes > 0 {
-        let first_page = start.wrapping_add(first).cast_mut();
-        // SAFETY: these pages are the vector's memory as a whole, and advice changes no byte of them; it may be refused.
-        let _ = unsafe { madvise(first_page.cast(), bytes, Advice::LinuxHugepage) };
-    }
-}
-
-/// The model checkers have no pages.
-#[cfg(any(loom, miri))]
-pub fn prefer_huge_pages<T>(_of: &Vec<T>) {}
 
 /// A mapped span of memory; unmapped when dropped.
 #[derive(Debug)]

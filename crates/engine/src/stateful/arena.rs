@@ -1,6 +1,6 @@
 //! Blocks of bytes of any length, in one piece of memory that is used again.
 
-use super::grow;
+use crossdock_mailbox::MappedVec;
 
 /// Blocks begin at multiples of this many bytes.
 const UNIT: usize = 16;
@@ -35,6 +35,18 @@ impl Block {
         Block { at: word as u32, len: (word >> 32) as u32 }
     }
 
+    /// The block at a [place](Block::place).
+    #[inline]
+    pub(super) fn of(place: u32, len: u32) -> Block {
+        Block { at: place, len }
+    }
+
+    /// Its place; no block is at that of an empty one.
+    #[inline]
+    pub(super) fn place(self) -> u32 {
+        if self.len == 0 { NONE } else { self.at }
+    }
+
     /// Its length in bytes.
     pub(super) fn len(self) -> usize {
         self.len as usize
@@ -50,7 +62,7 @@ impl Block {
 /// from a longer free one, so that memory of long blocks serves short ones and the other way around.
 #[derive(Debug)]
 pub(super) struct Arena {
-    bytes: Vec<u8>,
+    bytes: MappedVec<u8>,
     /// By [class](floor_class) of length: the first free block. A free block has the numbers of the next and the previous one, and its
     /// length in units; the length stands at its end too.
     free: Vec<u32>,
@@ -65,7 +77,7 @@ pub(super) struct Arena {
 
 impl Default for Arena {
     fn default() -> Arena {
-        let (bytes, free, ends) = (Vec::new(), Vec::new(), Vec::new());
+        let (bytes, free, ends) = (MappedVec::default(), Vec::new(), Vec::new());
         Arena { bytes, free, classes: 0, ends, used: 0, most: MOST_UNITS }
     }
 }
@@ -155,7 +167,7 @@ impl Arena {
         if is_free {
             self.unlink(start);
         }
-        grow::resize(&mut self.bytes, (at + units) * UNIT);
+        self.bytes.resize((at + units) * UNIT, 0);
         self.ends.resize((at + units).div_ceil(64), 0);
         Some(start)
     }
@@ -260,17 +272,36 @@ impl Arena {
         self.bytes.get_mut(start..start + block.len as usize)
     }
 
-    /// The same block with these bytes in place of its own, or another one if they do not fit.
-    pub(super) fn replace(&mut self, block: Block, data: &[u8]) -> Block {
-        if block.len > 0 && rounded(block.len()) == rounded(data.len()) && !data.is_empty() {
-            let block = Block { at: block.at, len: data.len() as u32 };
-            if let Some(place) = self.get_mut(block) {
-                place.copy_from_slice(data);
-            }
-            return block;
+    /// The first bytes of the block at a place.
+    #[inline]
+    pub(super) fn first_bytes<const N: usize>(&self, place: u32) -> Option<[u8; N]> {
+        self.bytes.get(place as usize * UNIT..)?.first_chunk().copied()
+    }
+
+    /// The bytes from the block at a place on, up to that many.
+    #[inline]
+    pub(super) fn bytes_from(&self, place: u32, most: usize) -> &[u8] {
+        let bytes = self.bytes.get(place as usize * UNIT..).unwrap_or_default();
+        bytes.get(..most).unwrap_or(bytes)
+    }
+
+    /// A block of this length in place of this one: the same if it fits. Its bytes may be anything. An empty one if there is no room.
+    #[inline]
+    pub(super) fn renew(&mut self, block: Block, len: usize) -> Block {
+        if block.len > 0 && len > 0 && rounded(block.len()) == rounded(len) {
+            return Block { at: block.at, len: len as u32 };
         }
         self.free(block);
-        self.put(data)
+        self.alloc(len)
+    }
+
+    /// The same block with these bytes in place of its own, or another one if they do not fit.
+    pub(super) fn replace(&mut self, block: Block, data: &[u8]) -> Block {
+        let block = self.renew(block, data.len());
+        if let Some(place) = self.get_mut(block).filter(|place| place.len() == data.len()) {
+            place.copy_from_slice(data);
+        }
+        block
     }
 
     /// A block with the first bytes of this one and room for at least `len`; this one is gone. An empty one if there is no room.

@@ -1,9 +1,9 @@
 //! Keys: some columns of a row as bytes in a canonical form, and the table of those that are known.
 
 use crossdock_format::{Field, FieldType, Format, Record, Value};
+use crossdock_mailbox::MappedVec;
 
 use super::arena::{Arena, Block};
-use super::grow;
 use super::hash::{Secret, is_same};
 use super::word::WordColumn;
 use crate::key::of_f64;
@@ -326,8 +326,8 @@ pub(super) struct Keys {
     secret: Secret,
     /// At the place that the key's hash says or behind it: the hash's lower half, and below it one more than the key's number; 0
     /// where there is none. At most half full.
-    index: Box<[u64]>,
-    entries: Vec<Entry>,
+    index: MappedVec<u64>,
+    entries: MappedVec<Entry>,
     there: usize,
     /// The first of the numbers that are free; `newer` leads to the next one.
     vacant: u32,
@@ -355,8 +355,8 @@ impl Default for Keys {
     fn default() -> Keys {
         Keys {
             secret: Secret::new(),
-            index: vec![0; 64].into(),
-            entries: Vec::new(),
+            index: MappedVec::filled(64, 0),
+            entries: MappedVec::default(),
             there: 0,
             vacant: NONE,
             newest: NONE,
@@ -369,6 +369,17 @@ impl Keys {
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.there
+    }
+
+    /// All numbers are less than this one.
+    pub(super) fn end(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// Whether there is a key of this number; one has a byte at least.
+    #[inline]
+    pub(super) fn is_there(&self, number: u32) -> bool {
+        self.entries.get(number as usize).is_some_and(|entry| entry.len > 0)
     }
 
     /// The number of a key, and whether it is a new one.
@@ -483,7 +494,7 @@ impl Keys {
                 std::mem::replace(&mut self.vacant, next)
             }
             None => {
-                grow::push(&mut self.entries, entry);
+                self.entries.push(entry);
                 self.entries.len() as u32 - 1
             }
         };
@@ -498,7 +509,7 @@ impl Keys {
     }
 
     fn widen(&mut self) {
-        let mut index = grow::zeros(self.index.len() * 2);
+        let mut index = MappedVec::filled(self.index.len() * 2, 0);
         let mask = index.len() - 1;
         for &found in self.index.iter().filter(|found| **found != 0) {
             let mut place = (found >> 32) as usize & mask;
@@ -527,7 +538,7 @@ impl Keys {
         if entry.len as usize > INLINE {
             arena.free(Block::from_bytes(super::cell::load(&entry.key, 0)));
         }
-        entry.newer = std::mem::replace(&mut self.vacant, number);
+        (entry.len, entry.newer) = (0, std::mem::replace(&mut self.vacant, number));
         self.there -= 1;
         let mask = self.index.len() - 1;
         let mut gap = hash as usize & mask;

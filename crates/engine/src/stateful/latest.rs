@@ -10,10 +10,9 @@ use crossdock_query::LatestByKey;
 
 use super::arena::{Arena, Block};
 use super::gathered::{Gathered, MOST};
-use super::grow;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
 use super::moment::{Budget, Emit, Lost, Made};
-use super::use_order::UseOrder;
+use super::use_order::{PLACES, UseOrder};
 use crate::handler::ParameterValues;
 use crate::kernel::FieldPosition;
 use crate::saved::{SavedBytes, put_bytes, put_flag, put_i64};
@@ -26,9 +25,11 @@ const WALK_KEYS: u32 = 2048;
 const MOST_SHED: usize = 64;
 /// Keys that move up in the order of use for each row that is put in.
 const TIDIED: usize = 4;
-/// The bytes that a key takes besides its row, and besides its own bytes if they are many; it has two places in the order of use.
-const KEY_BYTES: usize = ENTRY_BYTES + size_of::<Kept>() + 2 * size_of::<u32>();
-/// The bytes of a row that are looked at before it is put in, and their distance: a line of the cache.
+/// The bytes that a key takes besides the block of its row, and besides its own bytes if they are many.
+const KEY_BYTES: usize = ENTRY_BYTES + PLACES * size_of::<u32>();
+/// The bytes before a row in its block: the block's length, the number of the walk in which its key came first, and when the row came.
+const HEADER: usize = 16;
+/// The most bytes of a block that are looked at before a row is put in, and their distance: a line of the cache.
 const LOOKED_AT: usize = 1024;
 const LINE: usize = 64;
 
@@ -42,12 +43,12 @@ pub(super) struct Latest {
     max_keys: usize,
     max_bytes: usize,
     max_age: Option<i64>,
-    /// Beside each its place in the order of use, and the number of the walk in which it came first.
+    /// Beside each its place in the order of use, and the place of its row's block.
     keys: Keys,
     order: UseOrder,
     arena: Arena,
-    /// By a key's number.
-    kept: Vec<Kept>,
+    /// The bytes of a block that are looked at.
+    looked_at: usize,
     /// How many take what leaves; without any nothing does.
     readers: u32,
     /// Walks that were asked for, and whether one of them has not begun.
@@ -66,12 +67,33 @@ pub(super) struct Latest {
     pub(super) lost: Lost,
 }
 
-/// The last row of a key; an empty one where there is no key of this number.
-#[derive(Clone, Copy, Debug, Default)]
+/// The last row of a key, as its block's header says.
+#[derive(Clone, Copy, Debug)]
 struct Kept {
-    row: Block,
-    /// When it came, in ns since 1970.
+    block: Block,
+    /// The number of the walk in which the key came first.
+    born: u32,
+    /// When the row came, in ns since 1970.
     time: i64,
+}
+
+impl Kept {
+    /// What stands before a row of this length.
+    fn header(row: &[u8], born: u32, time: i64) -> [u8; HEADER] {
+        let length = (HEADER + row.len()) as u32;
+        (u128::from(length) | u128::from(born) << 32 | u128::from(time as u64) << 64).to_le_bytes()
+    }
+
+    /// The row whose block is at this place.
+    #[inline]
+    fn at(place: u32, arena: &Arena) -> Option<Kept> {
+        let header = u128::from_le_bytes(arena.first_bytes(place)?);
+        Some(Kept { block: Block::of(place, header as u32), born: (header >> 32) as u32, time: (header >> 64) as i64 })
+    }
+
+    fn row(self, arena: &Arena) -> &[u8] {
+        arena.get(self.block).get(HEADER..).unwrap_or_default()
+    }
 }
 
 /// How far a walk has come, in keys by number.
@@ -118,7 +140,7 @@ impl Latest {
             keys: Keys::default(),
             order: UseOrder::default(),
             arena: Arena::default(),
-            kept: Vec::new(),
+            looked_at: (HEADER + format.fixed_bytes()).min(LOOKED_AT),
             readers: 0,
             walks: 0,
             wants_walk: false,
@@ -203,46 +225,59 @@ impl Latest {
 
     /// Looks at all that the gathered rows will need, step by step for all of them.
     fn look_up(&self) {
-        let (mut found, mut sum) = ([(Block::default(), NONE); MOST], 0usize);
+        let (mut found, mut sum) = ([[NONE; 2]; MOST], 0usize);
         for (found, number) in found.iter_mut().zip(self.gathered.known()) {
-            let row = self.kept.get(number as usize).map_or(Block::default(), |kept| kept.row);
-            *found = (row, self.keys.beside(number)[0]);
+            *found = self.keys.beside(number);
         }
-        for (row, place) in found {
-            let row = self.arena.get(row);
-            let lines = row.get(..LOOKED_AT).unwrap_or(row).iter().step_by(LINE).chain(row.last());
+        for [place, block] in found {
+            let lines = self.arena.bytes_from(block, self.looked_at).iter().step_by(LINE);
             let read = lines.fold(self.order.glance(place), |sum, byte| sum.wrapping_add(usize::from(*byte)));
             sum = sum.wrapping_add(read);
         }
         std::hint::black_box(sum);
     }
 
+    /// The row of a key that is there; none while a new one has none.
+    #[inline]
+    fn kept_of(&self, number: u32) -> Option<Kept> {
+        let [_, place] = self.keys.beside(number);
+        Kept::at(place, &self.arena)
+    }
+
     #[inline]
     fn put(&mut self, (row, key, hash): (&[u8], &[u8], u32), now: i64, emit: Emit<'_>) {
         let Some((number, is_new)) = self.enter(key, hash, emit) else { return };
-        let at = number as usize;
-        if self.kept.len() <= at {
-            grow::resize(&mut self.kept, at + 1);
-        }
-        let Some(&before) = self.kept.get(at) else { return };
-        let [place, born] = if is_new { [NONE, self.walk_number] } else { self.keys.beside(number) };
+        let [place, block] = self.keys.beside(number);
+        let before = Kept::at(block, &self.arena);
+        let born = before.map_or(self.walk_number, |before| before.born);
         if self.has_begun() {
             let mark = self.mark(number, born);
-            if !is_new {
-                self.emit_kept(before.row, StateStep::Before, mark, emit);
+            if let Some(before) = before {
+                self.emit_kept(before, StateStep::Before, mark, emit);
             }
             self.emit(row, StateStep::After, mark, emit);
         }
         let place = if is_new { self.order.push(number) } else { self.order.again(place, number) };
-        self.keys.set_beside(number, [place, born]);
-        let block = self.arena.replace(before.row, row);
-        if let Some(kept) = self.kept.get_mut(at) {
-            *kept = Kept { row: block, time: now };
-        }
+        let block = before.map_or(Block::default(), |before| before.block);
+        let block = self.store(block, row, born, now);
+        self.keys.set_beside(number, [place, block.place()]);
         if block.len() == 0 {
-            self.put_again(number, row, emit);
+            self.put_again(number, row, (born, now), emit);
         }
         self.shed(emit);
+    }
+
+    /// Stores a row in a block in place of this one, which is empty if there is no room.
+    #[inline]
+    fn store(&mut self, block: Block, row: &[u8], born: u32, now: i64) -> Block {
+        let block = self.arena.renew(block, HEADER + row.len());
+        if let Some((header, rest)) = self.arena.get_mut(block).and_then(|bytes| bytes.split_first_chunk_mut()) {
+            *header = Kept::header(row, born, now);
+            if rest.len() == row.len() {
+                rest.copy_from_slice(row);
+            }
+        }
+        block
     }
 
     /// The number of a key, and whether it is a new one. Others go for a new one where the arena has no room; if that is not enough,
@@ -262,17 +297,15 @@ impl Latest {
 
     /// Puts the row of the newest key in, for which the arena had no room: others go for it, or, if that is not enough, the key itself.
     #[cold]
-    fn put_again(&mut self, number: u32, row: &[u8], emit: Emit<'_>) {
-        while !self.arena.has_room(row.len()) && self.order.oldest() != Some(number) && self.forget(emit) {}
-        let block = self.arena.put(row);
+    fn put_again(&mut self, number: u32, row: &[u8], (born, now): (u32, i64), emit: Emit<'_>) {
+        let length = HEADER + row.len();
+        while !self.arena.has_room(length) && self.order.oldest() != Some(number) && self.forget(emit) {}
+        let block = self.store(Block::default(), row, born, now);
         if block.len() > 0 {
-            if let Some(kept) = self.kept.get_mut(number as usize) {
-                kept.row = block;
-            }
-            return;
+            let [place, _] = self.keys.beside(number);
+            return self.keys.set_beside(number, [place, block.place()]);
         }
         if self.has_begun() {
-            let [_, born] = self.keys.beside(number);
             self.emit(row, StateStep::Gone, self.mark(number, born), emit);
         }
         self.let_go(number);
@@ -309,9 +342,9 @@ impl Latest {
         emit(Ok(Made::row(&self.row)));
     }
 
-    fn emit_kept(&mut self, row: Block, step: StateStep, mark: u8, emit: Emit<'_>) {
+    fn emit_kept(&mut self, kept: Kept, step: StateStep, mark: u8, emit: Emit<'_>) {
         self.row.clear();
-        self.row.extend_from_slice(self.arena.get(row));
+        self.row.extend_from_slice(kept.row(&self.arena));
         if let Some(place) = self.row.get_mut(self.step.at) {
             *place = step as u8 | mark;
         }
@@ -337,10 +370,8 @@ impl Latest {
     /// Lets the key go that had no row for the longest; returns whether there was one.
     fn forget(&mut self, emit: Emit<'_>) -> bool {
         let Some(number) = self.order.oldest() else { return false };
-        let kept = self.kept.get(number as usize).copied().unwrap_or_default();
-        if self.has_begun() {
-            let [_, born] = self.keys.beside(number);
-            self.emit_kept(kept.row, StateStep::Gone, self.mark(number, born), emit);
+        if let Some(kept) = self.kept_of(number).filter(|_| self.has_begun()) {
+            self.emit_kept(kept, StateStep::Gone, self.mark(number, kept.born), emit);
         }
         self.let_go(number);
         true
@@ -348,8 +379,9 @@ impl Latest {
 
     /// Forgets a key with its row.
     fn let_go(&mut self, number: u32) {
-        let kept = self.kept.get_mut(number as usize).map(std::mem::take).unwrap_or_default();
-        self.arena.free(kept.row);
+        if let Some(kept) = self.kept_of(number) {
+            self.arena.free(kept.block);
+        }
         self.order.remove(self.keys.beside(number)[0]);
         self.keys.remove(number, &mut self.arena);
         self.lost.forgotten += 1;
@@ -375,16 +407,16 @@ impl Latest {
         if self.is_past_a_bound() && self.keys.len() > 0 {
             return Some(i64::MIN);
         }
-        let oldest = self.order.oldest().and_then(|number| self.kept.get(number as usize));
+        let oldest = self.order.oldest().and_then(|number| self.kept_of(number));
         Some(oldest?.time.saturating_add(self.max_age?))
     }
 
     /// Writes the rows, in the order in which their keys were used.
     pub(super) fn save(&self, out: &mut Vec<u8>) {
-        for kept in self.order.iter().filter_map(|number| self.kept.get(number as usize)) {
+        for kept in self.order.iter().filter_map(|number| self.kept_of(number)) {
             put_flag(out, true);
             put_i64(out, kept.time);
-            put_bytes(out, self.arena.get(kept.row));
+            put_bytes(out, kept.row(&self.arena));
         }
         put_flag(out, false);
     }
@@ -418,10 +450,12 @@ impl Latest {
         };
         let (mut bytes, until) = (0, walk.end.min(walk.next.saturating_add(WALK_KEYS)));
         while walk.next < until && bytes < WALK_BYTES {
-            let kept = self.kept.get(walk.next as usize).copied().unwrap_or_default();
-            if kept.row.len() > 0 && self.keys.beside(walk.next)[1] != self.walk_number {
-                self.emit_kept(kept.row, StateStep::Row, 0, emit);
-                bytes += kept.row.len();
+            if self.keys.is_there(walk.next)
+                && let Some(kept) = self.kept_of(walk.next)
+                && kept.born != self.walk_number
+            {
+                self.emit_kept(kept, StateStep::Row, 0, emit);
+                bytes += kept.block.len();
             }
             walk.next += 1;
         }
@@ -438,6 +472,6 @@ impl Latest {
         // 0 is the number of none.
         self.walk_number = self.walk_number.checked_add(1).unwrap_or(1);
         self.emit_mark(if first { StateStep::BeginOfNew } else { StateStep::Begin }, emit);
-        Walk { next: 0, end: self.kept.len() as u32 }
+        Walk { next: 0, end: self.keys.end() }
     }
 }

@@ -26,7 +26,6 @@ mod distinct;
 mod first_rows;
 mod frames;
 mod gathered;
-mod grow;
 mod hash;
 mod join;
 mod keys;

@@ -1,13 +1,14 @@
 //! Rows that a join keeps, in lists by key that are in order of time.
 
+use crossdock_mailbox::MappedVec;
+
 use super::arena::{Arena, Block};
-use super::grow;
 use super::keys::NONE;
 
 /// Rows by numbers that are used again once a row is gone.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    rows: Vec<Kept>,
+    rows: MappedVec<Kept>,
     first_vacant: Option<u32>,
     there: usize,
 }
@@ -70,7 +71,7 @@ impl Rows {
             *vacant = row;
             return number;
         }
-        grow::push(&mut self.rows, row);
+        self.rows.push(row);
         self.rows.len() as u32 - 1
     }
 

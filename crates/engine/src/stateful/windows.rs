@@ -15,11 +15,11 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crossdock_format::{Format, Record, RecordBuilder, Value};
+use crossdock_mailbox::MappedVec;
 use crossdock_query::{Aggregation, EvalError, MAX_WINDOWS, RowTime, Window};
 
 use super::accumulate::{Slots, Stores};
 use super::gathered::Gathered;
-use super::grow;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
 use super::moment::{Emit, Lost, Made, Moment, refused};
 use super::time_queue::TimeQueue;
@@ -38,10 +38,10 @@ pub(super) struct Windows {
     slots: Slots,
     keys: Keys,
     /// By a key's number.
-    groups: Vec<Group>,
-    parts: Vec<Part>,
+    groups: MappedVec<Group>,
+    parts: MappedVec<Part>,
     /// The parts' slots, one after the other.
-    sums: Vec<u8>,
+    sums: MappedVec<u8>,
     vacant: u32,
     there: usize,
     /// Of windows of fixed length: where parts begin, rising.
@@ -177,9 +177,9 @@ impl Windows {
             total: vec![0; slots.bytes()],
             slots,
             keys: Keys::default(),
-            groups: Vec::new(),
-            parts: Vec::new(),
-            sums: Vec::new(),
+            groups: MappedVec::default(),
+            parts: MappedVec::default(),
+            sums: MappedVec::default(),
             vacant: NONE,
             there: 0,
             steps: VecDeque::new(),
@@ -361,7 +361,7 @@ impl Windows {
         let fresh = Group { newest: NONE, oldest: NONE, round: self.round };
         match self.groups.get_mut(number as usize) {
             Some(group) => *group = fresh,
-            None => grow::push(&mut self.groups, fresh),
+            None => self.groups.push(fresh),
         }
     }
 
@@ -504,9 +504,9 @@ impl Windows {
                 std::mem::replace(&mut self.vacant, next)
             }
             None => {
-                grow::push(&mut self.parts, part);
+                self.parts.push(part);
                 let bytes = self.sums.len() + self.slots.bytes();
-                grow::resize(&mut self.sums, bytes);
+                self.sums.resize(bytes, 0);
                 self.parts.len() as u32 - 1
             }
         };

@@ -2,7 +2,6 @@
 
 use super::{Closing, Group, Part, Span, TOTAL, Windows, slots_of};
 use crate::saved::{SavedBytes, counted, put_bytes, put_flag, put_i64};
-use crate::stateful::grow;
 use crate::stateful::keys::NONE;
 use crate::stateful::state::LATEST;
 
@@ -101,7 +100,7 @@ impl Windows {
             let fresh = Group { newest: NONE, oldest: NONE, round: u32::from(is_visited) };
             match self.groups.get_mut(number as usize) {
                 Some(group) => *group = fresh,
-                None => grow::push(&mut self.groups, fresh),
+                None => self.groups.push(fresh),
             }
         }
         let newest = self.groups.get(number as usize).and_then(|group| self.parts.get(group.newest as usize));
