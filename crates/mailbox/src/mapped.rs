@@ -245,9 +245,9 @@ mod tests {
     #[test]
     fn elements_begin_with_a_line() {
         let mut lines = MappedVec::filled(1, [0_u64; 8]);
-        for _ in 0..3 {
+        for _ in 0..5 {
             assert_eq!(lines.as_ptr().addr() % LINE, 0);
-            lines.resize(lines.len() * 1000, [1; 8]);
+            lines.resize(lines.len() * 40, [1; 8]);
         }
     }
 }

@@ -93,6 +93,8 @@ enum AccumulatorKind {
     Whole {
         scale: u8,
         is_mean: bool,
+        /// Whether it can leave the range: that of decimals, where no number of 64-bit values can.
+        is_wide: bool,
     },
     /// The sum of floats, and what rounding took from it.
     Float {
@@ -277,13 +279,15 @@ impl Slots {
         if first.as_ref().is_some_and(Value::is_null) {
             return;
         }
-        if let (AccumulatorKind::Whole { .. }, Some(value)) = (slot.kind, first) {
+        if let (AccumulatorKind::Whole { is_wide, .. }, Some(value)) = (slot.kind, first) {
             let (units, at) = (whole(value), slot.at + 8);
             let (sum, is_over) = i128::from_le_bytes(load(group, at)).overflowing_sub(units);
-            let turn = if is_over { if units < 0 { 1 } else { -1 } } else { 0 };
-            let turns = i64::from_le_bytes(load(group, at + 16)) + turn;
             store(group, at, sum.to_le_bytes());
-            store(group, at + 16, turns.to_le_bytes());
+            if is_wide {
+                let turn = if is_over { if units < 0 { 1 } else { -1 } } else { 0 };
+                let turns = i64::from_le_bytes(load(group, at + 16)) + turn;
+                store(group, at + 16, turns.to_le_bytes());
+            }
         }
         store(group, slot.at, count(group, slot.at).saturating_sub(1).to_le_bytes());
     }
@@ -384,8 +388,8 @@ impl AccumulatorKind {
             field.and_then(|field| Cell::of(field.ty)).ok_or("an aggregate has no column, or a list".to_owned())
         };
         let sum = |is_mean| match cell(first)? {
-            Cell::Int | Cell::Uint => Ok(AccumulatorKind::Whole { scale: 0, is_mean }),
-            Cell::Decimal { scale } => Ok(AccumulatorKind::Whole { scale, is_mean }),
+            Cell::Int | Cell::Uint => Ok(AccumulatorKind::Whole { scale: 0, is_mean, is_wide: false }),
+            Cell::Decimal { scale } => Ok(AccumulatorKind::Whole { scale, is_mean, is_wide: true }),
             Cell::Float => Ok(AccumulatorKind::Float { is_mean }),
             _ => Err("a sum is of numbers".to_owned()),
         };
@@ -416,7 +420,7 @@ impl AccumulatorKind {
     fn size(self) -> usize {
         8 + match self {
             AccumulatorKind::Count => 0,
-            AccumulatorKind::Whole { .. } => 24,
+            AccumulatorKind::Whole { is_wide, .. } => 16 + if is_wide { 8 } else { 0 },
             AccumulatorKind::Float { .. } | AccumulatorKind::Moments { .. } => 16,
             AccumulatorKind::Extreme { cell, .. } => cell.size(),
             AccumulatorKind::Edge { cell, .. } => 8 + cell.size(),
@@ -429,6 +433,12 @@ impl AccumulatorKind {
             AccumulatorKind::FloatBag { .. } => 40,
             AccumulatorKind::MomentBag { .. } => 24,
         }
+    }
+
+    /// Whether it is a sum that can leave its range.
+    #[inline]
+    fn is_wide(self) -> bool {
+        matches!(self, AccumulatorKind::Whole { is_wide: true, .. })
     }
 
     /// Whether the result changes with a value that was there before.
@@ -558,10 +568,12 @@ impl Slot {
     fn add_whole(&self, group: &mut [u8], (units, more_turns): (i128, i64), rows: u64) {
         let (before, at) = (count(group, self.at), self.at + 8);
         let (sum, is_over) = i128::from_le_bytes(load(group, at)).overflowing_add(units);
-        let turn = if is_over { if units < 0 { -1 } else { 1 } } else { 0 };
-        let turns = i64::from_le_bytes(load(group, at + 16)) + more_turns + turn;
         store(group, at, sum.to_le_bytes());
-        store(group, at + 16, turns.to_le_bytes());
+        if self.kind.is_wide() {
+            let turn = if is_over { if units < 0 { -1 } else { 1 } } else { 0 };
+            let turns = i64::from_le_bytes(load(group, at + 16)) + more_turns + turn;
+            store(group, at + 16, turns.to_le_bytes());
+        }
         store(group, self.at, (before + rows).to_le_bytes());
     }
 
@@ -583,8 +595,8 @@ impl Slot {
         let (before, more) = (word & !SPECIAL, more_word & !SPECIAL);
         let mut special = (word | more_word) & SPECIAL;
         match self.kind {
-            AccumulatorKind::Whole { .. } => {
-                let turns = i64::from_le_bytes(load(from, at + 16));
+            AccumulatorKind::Whole { is_wide, .. } => {
+                let turns = if is_wide { i64::from_le_bytes(load(from, at + 16)) } else { 0 };
                 return self.add_whole(into, (i128::from_le_bytes(load(from, at)), turns), more);
             }
             AccumulatorKind::Float { .. } => {
@@ -678,8 +690,10 @@ impl Slot {
         let is_special = word & SPECIAL != 0;
         Ok(match self.kind {
             AccumulatorKind::Count => integer(rows.into(), self.ty)?,
-            AccumulatorKind::Whole { .. } if load(group, at + 16) != [0; 8] => return Err(EvalError::OutOfRange),
-            AccumulatorKind::Whole { scale, is_mean } => {
+            AccumulatorKind::Whole { is_wide: true, .. } if load(group, at + 16) != [0; 8] => {
+                return Err(EvalError::OutOfRange);
+            }
+            AccumulatorKind::Whole { scale, is_mean, .. } => {
                 let sum = i128::from_le_bytes(load(group, at));
                 if is_mean { mean(sum, scale, rows, self.ty)? } else { units(sum, scale, self.ty)? }
             }

@@ -9,6 +9,7 @@
 
 mod closing;
 mod corrected;
+mod parts;
 mod saved;
 
 use std::collections::VecDeque;
@@ -24,6 +25,7 @@ use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
 use super::moment::{Emit, Lost, Made, Moment, refused};
 use super::time_queue::TimeQueue;
 use super::word::WordRow;
+use parts::{Part, Parts};
 
 /// The state of GROUP BY.
 #[derive(Debug)]
@@ -39,11 +41,7 @@ pub(super) struct Windows {
     keys: Keys,
     /// By a key's number.
     groups: MappedVec<Group>,
-    parts: MappedVec<Part>,
-    /// The parts' slots, one after the other.
-    sums: MappedVec<u8>,
-    vacant: u32,
-    there: usize,
+    parts: Parts,
     /// Of windows of fixed length: where parts begin, rising.
     steps: VecDeque<WindowStep>,
     /// The end of the window of fixed length that closes next.
@@ -99,19 +97,6 @@ struct Group {
     oldest: u32,
     /// The last window that it was visited for, or in whose time it came.
     round: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    key: u32,
-    /// The one of its group that begins before it, or the next that is free.
-    older: u32,
-    newer: u32,
-    /// How often its number was given out.
-    stamp: u32,
-    start: i64,
-    /// The time of the last row, of a session; of a group whose rows are taken out again, how many there are.
-    last: i64,
 }
 
 /// The parts that begin at one time.
@@ -175,13 +160,10 @@ impl Windows {
             gives_changes,
             columns: KeyColumns::of(input, &aggregation.keys, false)?,
             total: vec![0; slots.bytes()],
+            parts: Parts::of(slots.bytes()),
             slots,
             keys: Keys::default(),
             groups: MappedVec::default(),
-            parts: MappedVec::default(),
-            sums: MappedVec::default(),
-            vacant: NONE,
-            there: 0,
             steps: VecDeque::new(),
             next_end: i64::MAX,
             closing: None,
@@ -211,7 +193,7 @@ impl Windows {
 
     /// Groups and windows of them that it keeps.
     pub(super) fn kept(&self) -> usize {
-        self.there
+        self.parts.len()
     }
 
     /// Whether rows wait to be put in.
@@ -222,9 +204,9 @@ impl Windows {
 
     /// How many bytes are in use.
     pub(super) fn used(&self) -> usize {
-        let part = size_of::<Part>() + size_of::<u32>() + self.slots.bytes();
+        let part = self.parts.part_bytes() + size_of::<u32>();
         self.keys.len() * (ENTRY_BYTES + size_of::<Group>())
-            + self.there * part
+            + self.parts.len() * part
             + self.steps.len() * size_of::<WindowStep>()
             + self.ends.len() * size_of::<(i64, u32, u32)>()
             + self.stores.used()
@@ -315,11 +297,11 @@ impl Windows {
         std::hint::black_box(sum);
     }
 
-    /// Looks at a part, and at its slots.
+    /// Looks at a part, and at the end of its slots.
     #[inline]
     fn look_at(&self, part: u32) -> usize {
-        let sums = self.sums.get(part as usize * self.slots.bytes()).map_or(0, |byte| usize::from(*byte));
-        sums + self.parts.get(part as usize).map_or(0, |part| part.newer as usize)
+        let last = self.parts.slots(part).and_then(<[u8]>::last).map_or(0, |byte| usize::from(*byte));
+        last + self.parts.get(part).map_or(0, |part| part.newer as usize)
     }
 
     #[inline]
@@ -368,8 +350,8 @@ impl Windows {
     /// Adds a row to a part.
     #[inline]
     fn update(&mut self, part: u32, bytes: &[u8], order: i64) {
-        let Windows { slots, sums, stores, input, .. } = self;
-        if let Some(sums) = slots_of(sums, part, slots.bytes()) {
+        let Windows { slots, parts, stores, input, .. } = self;
+        if let Some(sums) = parts.slots_mut(part) {
             slots.update(sums, stores, part, &Record::assume_checked(input, bytes), order);
         }
     }
@@ -396,7 +378,7 @@ impl Windows {
     #[inline]
     fn part(&mut self, number: u32, start: i64) -> u32 {
         let (newer, at) = self.around(number, start);
-        if self.parts.get(at as usize).is_some_and(|part| part.start == start) {
+        if self.parts.get(at).is_some_and(|part| part.start == start) {
             return at;
         }
         if let Span::Fixed { step, .. } = self.window {
@@ -411,12 +393,12 @@ impl Windows {
         let Some(&Group { newest, oldest, .. }) = self.groups.get(number as usize) else { return (NONE, NONE) };
         let (mut from_newest, mut from_oldest) = (newest, oldest);
         loop {
-            match self.parts.get(from_newest as usize) {
+            match self.parts.get(from_newest) {
                 Some(part) if part.start > time => from_newest = part.older,
                 Some(part) => return (part.newer, from_newest),
                 None => return (oldest, NONE),
             }
-            match self.parts.get(from_oldest as usize) {
+            match self.parts.get(from_oldest) {
                 Some(part) if part.start <= time => from_oldest = part.newer,
                 Some(part) => return (from_oldest, part.older),
                 None => return (NONE, newest),
@@ -448,24 +430,24 @@ impl Windows {
     /// The session of a group that a row at a time is in: one that it makes longer, or a new one. Two that it joins are one.
     fn session(&mut self, number: u32, time: i64, gap: i64) -> u32 {
         let (newer, older) = self.around(number, time);
-        let before = self.parts.get(older as usize).filter(|part| part.last.saturating_add(gap) > time).map(|_| older);
-        let behind = self.parts.get(newer as usize).filter(|part| part.start < time.saturating_add(gap)).map(|_| newer);
+        let before = self.parts.get(older).filter(|part| part.last.saturating_add(gap) > time).map(|_| older);
+        let behind = self.parts.get(newer).filter(|part| part.start < time.saturating_add(gap)).map(|_| newer);
         match (before, behind) {
             (Some(before), behind) => {
-                let last = &mut self.parts[before as usize].last;
-                *last = time.max(*last);
+                self.parts.change(before, |part| part.last = time.max(part.last));
                 if let Some(behind) = behind {
                     self.join_sessions(before, behind);
                 }
                 before
             }
             (None, Some(behind)) => {
-                self.parts[behind as usize].start = time;
+                self.parts.change(behind, |part| part.start = time);
                 behind
             }
             (None, None) => {
                 let fresh = self.add(Part { key: number, older, newer, stamp: 0, start: time, last: time });
-                self.ends.push(time.saturating_add(gap), (fresh, self.parts[fresh as usize].stamp));
+                let stamp = self.parts.get(fresh).map_or(0, |part| part.stamp);
+                self.ends.push(time.saturating_add(gap), (fresh, stamp));
                 fresh
             }
         }
@@ -473,43 +455,28 @@ impl Windows {
 
     /// Makes one of two sessions of a group.
     fn join_sessions(&mut self, into: u32, behind: u32) {
-        let bytes = self.slots.bytes();
         let mut from = std::mem::take(&mut self.total);
-        if let Some(sums) = slots_of(&mut self.sums, behind, bytes) {
+        if let Some(sums) = self.parts.slots(behind) {
             from.copy_from_slice(sums);
         }
-        if let Some(into_sums) = slots_of(&mut self.sums, into, bytes) {
+        if let Some(into_sums) = self.parts.slots_mut(into) {
             self.slots.merge(into_sums, into, &from, &mut self.stores);
         }
         self.total = from;
         self.total.fill(0);
-        let last = self.parts[behind as usize].last;
-        let of_into = &mut self.parts[into as usize].last;
-        *of_into = last.max(*of_into);
+        let last = self.parts.get(behind).map_or(i64::MIN, |part| part.last);
+        self.parts.change(into, |part| part.last = last.max(part.last));
         // Its time to end stays where it is, and finds another stamp.
         self.remove(behind);
-        if self.ends.len() > 2 * self.there + MOST_STALE {
+        if self.ends.len() > 2 * self.parts.len() + MOST_STALE {
             let parts = &self.parts;
-            self.ends.retain(|_, (at, stamp)| parts[*at as usize].stamp == *stamp);
+            self.ends.retain(|_, (at, stamp)| parts.get(*at).is_some_and(|part| part.stamp == *stamp));
         }
     }
 
     /// Puts a part between its neighbours.
     fn add(&mut self, part: Part) -> u32 {
-        self.there += 1;
-        let at = match self.parts.get_mut(self.vacant as usize) {
-            Some(vacant) => {
-                let (next, stamp) = (vacant.older, vacant.stamp);
-                *vacant = Part { stamp, ..part };
-                std::mem::replace(&mut self.vacant, next)
-            }
-            None => {
-                self.parts.push(part);
-                let bytes = self.sums.len() + self.slots.bytes();
-                self.sums.resize(bytes, 0);
-                self.parts.len() as u32 - 1
-            }
-        };
+        let at = self.parts.add(part);
         self.lead(part.key, (part.newer, at), (at, part.older));
         at
     }
@@ -517,19 +484,17 @@ impl Windows {
     /// Lets a newer part of a group lead to one that is older, and an older one to one that is newer; where there is none, the group.
     fn lead(&mut self, key: u32, (newer, to_older): (u32, u32), (to_newer, older): (u32, u32)) {
         let Some(group) = self.groups.get_mut(key as usize) else { return };
-        match self.parts.get_mut(newer as usize) {
-            Some(newer) => newer.older = to_older,
-            None => group.newest = to_older,
+        if !self.parts.change(newer, |newer| newer.older = to_older) {
+            group.newest = to_older;
         }
-        match self.parts.get_mut(older as usize) {
-            Some(older) => older.newer = to_newer,
-            None => group.oldest = to_newer,
+        if !self.parts.change(older, |older| older.newer = to_newer) {
+            group.oldest = to_newer;
         }
     }
 
     /// Lets go of a part, and of its key with the last one.
     fn remove(&mut self, at: u32) {
-        let Some(&Part { key, older, newer, .. }) = self.parts.get(at as usize) else { return };
+        let Some(Part { key, older, newer, .. }) = self.parts.get(at) else { return };
         self.lead(key, (newer, older), (newer, older));
         self.free(at);
         self.remove_key(key);
@@ -537,15 +502,11 @@ impl Windows {
 
     /// Lets go of a part that nothing leads to.
     fn free(&mut self, at: u32) {
-        if let Some(sums) = slots_of(&mut self.sums, at, self.slots.bytes()) {
+        if let Some(sums) = self.parts.slots_mut(at) {
             self.slots.clear(sums, &mut self.stores);
         }
-        if let Some(part) = self.parts.get_mut(at as usize) {
-            part.stamp = part.stamp.wrapping_add(1);
-            part.older = std::mem::replace(&mut self.vacant, at);
-            self.there -= 1;
-        }
-        if self.there == 0 {
+        self.parts.free(at);
+        if self.parts.len() == 0 {
             self.ends.clear();
         }
     }
@@ -564,9 +525,9 @@ impl Windows {
 
     /// Makes the row of a group.
     fn make(&mut self, number: u32, part: Option<u32>, window: Option<(i64, i64)>) -> Result<&[u8], EvalError> {
-        let Windows { columns, slots, keys, stores, row, word_row, sums, total, .. } = self;
+        let Windows { columns, slots, keys, stores, row, word_row, parts, total, .. } = self;
         let sums = match part {
-            Some(at) => slots_of(sums, at, slots.bytes()).unwrap_or_default(),
+            Some(at) => parts.slots(at).unwrap_or_default(),
             None => total,
         };
         let key = |stores: &Stores, each: &mut dyn FnMut(Value<'_>)| {
@@ -623,7 +584,7 @@ impl Windows {
             Span::Fixed { step, .. } => self.pop_of_first_step(step),
             Span::Session { gap } => self.pop_first_session(gap),
         };
-        let is_there = self.parts.get(at as usize).is_some();
+        let is_there = self.parts.get(at).is_some();
         if is_there {
             self.leave(at, emit);
             self.remove(at);
@@ -644,7 +605,7 @@ impl Windows {
             // It may have left with the window that closes.
             if let Some(number) = number
                 && let (_, at) = self.around(number, start)
-                && self.parts.get(at as usize).is_some_and(|part| part.start == start)
+                && self.parts.get(at).is_some_and(|part| part.start == start)
             {
                 return at;
             }
@@ -654,7 +615,7 @@ impl Windows {
 
     fn pop_first_session(&mut self, gap: i64) -> u32 {
         while let Some((end, (at, stamp))) = self.ends.pop() {
-            let Some(part) = self.parts.get(at as usize).filter(|part| part.stamp == stamp) else { continue };
+            let Some(part) = self.parts.get(at).filter(|part| part.stamp == stamp) else { continue };
             let actual = part.last.saturating_add(gap);
             if actual <= end {
                 return at;
@@ -669,10 +630,4 @@ impl Windows {
 #[inline]
 fn end_behind(time: i64, step: i64) -> i64 {
     time.div_euclid(step).saturating_add(1).saturating_mul(step)
-}
-
-#[inline]
-fn slots_of(sums: &mut [u8], at: u32, bytes: usize) -> Option<&mut [u8]> {
-    let start = at as usize * bytes;
-    sums.get_mut(start..start + bytes)
 }

@@ -1,7 +1,7 @@
 //! The aggregates of a group as bytes.
 
 use super::{AccumulatorKind, SPECIAL, Slots, Stores, count};
-use crate::saved::{SavedBytes, counted};
+use crate::saved::{SavedBytes, counted, put_i64};
 use crate::stateful::arena::Arena;
 use crate::stateful::cell::{load, store};
 use crate::stateful::sketch::{Quantiles, Registers};
@@ -56,7 +56,11 @@ impl AccumulatorKind {
             AccumulatorKind::Count | AccumulatorKind::Ordered { .. } => {}
             AccumulatorKind::FloatBag { .. } => out.extend_from_slice(&load::<40>(group, at)),
             AccumulatorKind::MomentBag { .. } => out.extend_from_slice(&load::<24>(group, at)),
-            AccumulatorKind::Whole { .. } => out.extend_from_slice(&load::<24>(group, at)),
+            AccumulatorKind::Whole { is_wide: true, .. } => out.extend_from_slice(&load::<24>(group, at)),
+            AccumulatorKind::Whole { .. } => {
+                out.extend_from_slice(&load::<16>(group, at));
+                put_i64(out, 0);
+            }
             AccumulatorKind::Float { .. } | AccumulatorKind::Moments { .. } => {
                 out.extend_from_slice(&load::<16>(group, at));
             }
@@ -100,11 +104,15 @@ impl AccumulatorKind {
                 }
                 store(group, at + 16, specials.to_le_bytes());
             }
-            AccumulatorKind::Whole { .. } => {
+            AccumulatorKind::Whole { is_wide, .. } => {
                 copy(group, at, 16, from)?;
                 let turns = from.i64()?;
                 counted(turns.unsigned_abs())?;
-                store(group, at + 16, turns.to_le_bytes());
+                if is_wide {
+                    store(group, at + 16, turns.to_le_bytes());
+                } else if turns != 0 || i128::from_le_bytes(load(group, at)).unsigned_abs() >> 64 > rows.into() {
+                    return Err("a sum of whole numbers is beyond that of as many");
+                }
             }
             AccumulatorKind::Float { .. } | AccumulatorKind::Moments { .. } => copy(group, at, 16, from)?,
             AccumulatorKind::Truth { .. } => store(group, at, counted(from.u64()?)?.to_le_bytes()),

@@ -2,7 +2,7 @@
 
 use super::super::keys::NONE;
 use super::super::moment::{Budget, Emit};
-use super::{Closing, Span, TOTAL, WindowStep, Windows, end_behind, slots_of};
+use super::{Closing, Span, TOTAL, WindowStep, Windows, end_behind};
 
 /// Groups that are visited together: the memory of each comes into the cache while that of the others does.
 const AHEAD: usize = 16;
@@ -21,8 +21,7 @@ impl Windows {
     /// The same for groups that are visited, which need the parts between as well.
     fn look_up_all(&self, numbers: &[u32]) {
         self.look_up(numbers.iter().copied());
-        let oldest =
-            |number: u32| self.groups.get(number as usize).and_then(|group| self.parts.get(group.oldest as usize));
+        let oldest = |number: u32| self.groups.get(number as usize).and_then(|group| self.parts.get(group.oldest));
         let second = numbers.iter().filter_map(|number| oldest(*number)).map(|part| self.look_at(part.newer));
         std::hint::black_box(second.sum::<usize>());
     }
@@ -53,7 +52,7 @@ impl Windows {
     fn close_session(&mut self, gap: i64, budget: &Budget, emit: Emit<'_>) {
         let Some((end, (at, stamp))) = self.ends.pop() else { return };
         budget.spend(1);
-        let Some(&part) = self.parts.get(at as usize).filter(|part| part.stamp == stamp) else { return };
+        let Some(part) = self.parts.get(at).filter(|part| part.stamp == stamp) else { return };
         let actual = part.last.saturating_add(gap);
         if actual > end {
             return self.ends.push(actual, (at, stamp));
@@ -127,7 +126,7 @@ impl Windows {
         let (start, leave) = (end.saturating_sub(size), end.saturating_add(step).saturating_sub(size));
         let (mut at, mut gone) = (group.oldest, 0);
         let mut added = std::mem::take(&mut self.added);
-        while let Some(part) = self.parts.get(at as usize).filter(|part| part.start < end) {
+        while let Some(part) = self.parts.get(at).filter(|part| part.start < end) {
             budget.spend(1);
             if part.start >= start {
                 added.push(at);
@@ -151,7 +150,7 @@ impl Windows {
             _ => {
                 let mut total = std::mem::take(&mut self.total);
                 for at in added.iter() {
-                    if let Some(sums) = slots_of(&mut self.sums, *at, self.slots.bytes()) {
+                    if let Some(sums) = self.parts.slots(*at) {
                         self.slots.merge(&mut total, TOTAL, sums, &mut self.stores);
                     }
                 }

@@ -4,7 +4,7 @@
 use crossdock_format::Record;
 
 use super::super::moment::{Change, Emit, Made};
-use super::{Windows, slots_of};
+use super::Windows;
 
 impl Windows {
     /// Adds a row to a group, and gives what changes with it.
@@ -16,9 +16,9 @@ impl Windows {
         emit: Emit<'_>,
     ) {
         self.keys.used(number, is_new);
-        let Windows { slots, sums, stores, input, .. } = self;
+        let Windows { slots, parts, stores, input, .. } = self;
         let keeps = |sums: &mut [u8]| slots.keeps_results(sums, stores, &Record::assume_checked(input, bytes));
-        if !is_new && slots_of(sums, part, slots.bytes()).is_some_and(keeps) {
+        if !is_new && parts.slots_mut(part).is_some_and(keeps) {
             return self.update(part, bytes, order);
         }
         let had = !is_new && self.make_former(number, part);
@@ -69,23 +69,23 @@ impl Windows {
 
     /// Takes one row out of a part and adds another; how many rows it has then.
     fn correct_part(&mut self, part: u32, Change { before, after }: Change<'_>) -> i64 {
-        let Windows { slots, sums, stores, input, parts, .. } = self;
-        let (Some(sums), Some(part_of)) = (slots_of(sums, part, slots.bytes()), parts.get_mut(part as usize)) else {
-            return 0;
-        };
+        let Windows { slots, stores, input, parts, .. } = self;
+        let mut rows = parts.get(part).map_or(0, |part| part.last);
+        let Some(sums) = parts.slots_mut(part) else { return 0 };
         for (row, adds) in [(before, false), (after, true)] {
             let Some(row) = row else { continue };
             if adds {
-                part_of.last += 1;
-            } else if part_of.last > 0 {
-                part_of.last -= 1;
+                rows += 1;
+            } else if rows > 0 {
+                rows -= 1;
             } else {
                 // It was one of a group that was forgotten.
                 continue;
             }
             slots.correct(sums, stores, part, &Record::assume_checked(input, row), adds);
         }
-        part_of.last
+        parts.change(part, |part| part.last = rows);
+        rows
     }
 
     /// Makes the row that a group has before it changes; whether there is one.
@@ -122,7 +122,7 @@ impl Windows {
 
     /// Lets the row of a group leave that is forgotten, if it gives changes.
     pub(super) fn leave(&mut self, part: u32, emit: Emit<'_>) {
-        let Some(number) = self.parts.get(part as usize).map(|part| part.key).filter(|_| self.gives_changes) else {
+        let Some(number) = self.parts.get(part).map(|part| part.key).filter(|_| self.gives_changes) else {
             return;
         };
         let had = self.make_former(number, part);

@@ -1,6 +1,6 @@
 //! The groups of a GROUP BY as bytes: part by part, each with the key of its group.
 
-use super::{Closing, Group, Part, Span, TOTAL, Windows, slots_of};
+use super::{Closing, Group, Part, Span, TOTAL, Windows};
 use crate::saved::{SavedBytes, counted, put_bytes, put_flag, put_i64};
 use crate::stateful::keys::NONE;
 use crate::stateful::state::LATEST;
@@ -22,7 +22,7 @@ impl Windows {
                 for step in &self.steps {
                     for number in &step.groups {
                         let (_, at) = self.around(*number, step.start);
-                        if self.parts.get(at as usize).is_some_and(|part| part.start == step.start) {
+                        if self.parts.get(at).is_some_and(|part| part.start == step.start) {
                             self.save_part(at, out);
                         }
                     }
@@ -31,7 +31,7 @@ impl Windows {
             Span::Session { .. } => {
                 for number in self.keys.numbers() {
                     let mut at = self.groups.get(number as usize).map_or(NONE, |group| group.oldest);
-                    while let Some(part) = self.parts.get(at as usize) {
+                    while let Some(part) = self.parts.get(at) {
                         self.save_part(at, out);
                         at = part.newer;
                     }
@@ -42,9 +42,7 @@ impl Windows {
     }
 
     fn save_part(&self, at: u32, out: &mut Vec<u8>) {
-        let Some(part) = self.parts.get(at as usize) else { return };
-        let start = at as usize * self.slots.bytes();
-        let Some(sums) = self.sums.get(start..start + self.slots.bytes()) else { return };
+        let (Some(part), Some(sums)) = (self.parts.get(at), self.parts.slots(at)) else { return };
         put_flag(out, true);
         put_bytes(out, self.keys.key(part.key, &self.stores.arena));
         put_flag(out, self.groups.get(part.key as usize).is_some_and(|group| group.round == self.round));
@@ -103,20 +101,21 @@ impl Windows {
                 None => self.groups.push(fresh),
             }
         }
-        let newest = self.groups.get(number as usize).and_then(|group| self.parts.get(group.newest as usize));
+        let newest = self.groups.get(number as usize).and_then(|group| self.parts.get(group.newest));
         let at = match self.window {
             Span::Running if is_new && start == 0 => {
                 self.keys.used(number, true);
                 let at = self.part(number, 0);
-                if let Some(part) = self.parts.get_mut(at as usize).filter(|_| self.corrects) {
+                if self.corrects {
                     // How many rows it has.
-                    part.last = counted(last as u64)? as i64;
+                    let rows = counted(last as u64)? as i64;
+                    self.parts.change(at, |part| part.last = rows);
                 }
                 at
             }
             Span::Fixed { .. } if start <= LATEST && self.start_of(start, i64::MIN) == Some(start) => {
                 let (_, at) = self.around(number, start);
-                if self.parts.get(at as usize).is_some_and(|part| part.start == start) {
+                if self.parts.get(at).is_some_and(|part| part.start == start) {
                     // Of a key that had come again, and was listed twice.
                     let mut twice = vec![0; self.slots.bytes()];
                     let restored = self.slots.restore(&mut twice, TOTAL, &mut self.stores, from);
@@ -134,8 +133,8 @@ impl Windows {
             }
             _ => return Err("a part of a window begins at a time that is no beginning"),
         };
-        let Windows { slots, sums, stores, .. } = self;
-        match slots_of(sums, at, slots.bytes()) {
+        let Windows { slots, parts, stores, .. } = self;
+        match parts.slots_mut(at) {
             Some(sums) => slots.restore(sums, at, stores, from),
             None => Err("a part has no place"),
         }
