@@ -54,8 +54,8 @@ enum Variable {
 /// Room for a row's variable part before its first: for most rows enough, so that a handler's first batch allocates nothing.
 const ROW_SPARE_BYTES: usize = 512;
 
-/// Most records of a chunk: fields are moved field by field, and a step does for all of them what it has to do once.
-const CHUNK_RECORDS: usize = 32;
+/// The most records of a chunk: fields are moved field by field, and a step does for all of them what it has to do once.
+pub(crate) const CHUNK_RECORDS: usize = 32;
 /// Fewer records than this are made one by one: to go over a chunk takes more than it saves then.
 const FEW: usize = 4;
 /// About how many bytes the rows of a chunk have together: they are to stay in the nearest cache.
@@ -208,17 +208,22 @@ impl RowPlan {
         Ok(&mut self.row)
     }
 
-    /// Hands over each of `count` records, and the new record for it.
+    /// Hands over the new records for `count` records, at most [`CHUNK_RECORDS`] at a time; and each of which none can be made, with the
+    /// error.
     #[inline]
     pub(crate) fn make_all<'r>(
         &mut self,
         (count, mut records): (usize, impl Iterator<Item = &'r [u8]>),
         input: &Format,
         interpreter: &mut Interpreter,
-        mut made: impl FnMut(&'r [u8], Result<&[u8], EvalError>),
+        mut failed: impl FnMut(&'r [u8], EvalError),
+        mut made: impl FnMut(&[&[u8]]),
     ) {
         if count < FEW || self.by_value.is_some() || !self.variable.is_empty() {
-            return records.for_each(|record| made(record, self.make(record, input, interpreter)));
+            return records.for_each(|record| match self.make(record, input, interpreter) {
+                Ok(row) => made(&[row]),
+                Err(error) => failed(record, error),
+            });
         }
         let row_bytes = self.blank.len();
         let mut chunk: [&[u8]; CHUNK_RECORDS] = [&[]; CHUNK_RECORDS];
@@ -236,11 +241,17 @@ impl RowPlan {
                 return;
             }
             self.moves.run_all(chunk, rows);
+            let (mut whole, mut count): ([&[u8]; CHUNK_RECORDS], _) = ([&[]; CHUNK_RECORDS], 0);
             for (record, row) in chunk.iter().zip(rows.chunks_exact_mut(row_bytes.max(1))) {
-                let computed =
-                    self.computed.iter().try_for_each(|field| field.compute(record, row, input, interpreter));
-                made(record, computed.map(|()| &*row));
+                match self.computed.iter().try_for_each(|field| field.compute(record, row, input, interpreter)) {
+                    Ok(()) => {
+                        whole.get_mut(count).into_iter().for_each(|place| *place = row);
+                        count += 1;
+                    }
+                    Err(error) => failed(record, error),
+                }
             }
+            made(whole.get(..count).unwrap_or_default());
         }
     }
 

@@ -155,17 +155,15 @@ impl Handler for SelectHandler {
         let within = reach(outputs.iter().map(|output| &output.expr), &program.input, batch);
         let (count, mut records) = (selection.len(), Records::within(batch, within));
         let selected = selection.into_iter().map(|index| records.record(index));
-        plan.make_all((count, selected), &program.input, interpreter, |record, row| match row {
-            Ok(row) => {
-                out.push(row);
-                made += 1;
-            }
-            Err(error) => {
-                counters.row_errors += 1;
-                // One in pieces is a batch alone.
-                let whole = if batch.is_in_pieces() { batch.record(0) } else { record };
-                errors.note(error, program, &Record::assume_checked(&program.input, whole));
-            }
+        let note = |record, error| {
+            counters.row_errors += 1;
+            // One in pieces is a batch alone.
+            let whole = if batch.is_in_pieces() { batch.record(0) } else { record };
+            errors.note(error, program, &Record::assume_checked(&program.input, whole));
+        };
+        plan.make_all((count, selected), &program.input, interpreter, note, |rows| {
+            rows.iter().for_each(|row| out.push(row));
+            made += rows.len();
         });
         counters.passed += made as u64;
         Verdict::emit(made)

@@ -32,6 +32,8 @@ pub(super) struct Asof {
     of_key: Vec<OfKey>,
     /// The left rows that wait, by their times.
     waiting: TimeQueue<u32>,
+    /// How many of them have waited for nothing but to be joined with others.
+    ready: usize,
     key: Vec<u8>,
     pub(super) lost: Lost,
 }
@@ -70,6 +72,7 @@ impl Asof {
             rows: Rows::default(),
             of_key: Vec::new(),
             waiting: TimeQueue::default(),
+            ready: 0,
             key: Vec::new(),
             lost: Lost::default(),
         })
@@ -140,21 +143,37 @@ impl Asof {
             {
                 self.keys.used(number, false);
             }
-            self.join(number.unwrap_or(NONE), moment.time, bytes, emit);
-            let least = self.least_needed(moment.marks);
-            return number.into_iter().for_each(|number| self.trim(number, least));
+            let number = number.unwrap_or(NONE);
+            if !self.waits || self.latest(number, moment.time).is_none() {
+                self.join(number, moment.time, bytes, emit);
+                return self.trim(number, self.least_needed(moment.marks));
+            }
+            self.ready += 1;
+            return self.wait(bytes, number, moment.time);
         }
         let number = self.enter(key);
+        self.wait(bytes, number, moment.time);
+    }
+
+    /// Keeps a left row until it is joined.
+    #[inline]
+    fn wait(&mut self, bytes: &[u8], number: u32, time: i64) {
         let spare = self.spare.pop().unwrap_or_default();
         self.spare_bytes -= spare.taken();
         // Rows of one length follow each other in the same blocks.
         let block = self.arena.replace(spare, bytes);
-        let kept = Kept { time: moment.time, block, key: number, older: NONE, newer: NONE, is_matched: false };
+        let kept = Kept { time, block, key: number, older: NONE, newer: NONE, is_matched: false };
         let row = self.rows.add(kept);
         if let Some(of_key) = self.of_key.get_mut(number as usize) {
             of_key.waiting += 1;
         }
-        self.waiting.push(moment.time, row);
+        self.waiting.push(time, row);
+    }
+
+    /// Whether left rows could be joined that are enough for a chunk, or any at the end of a batch.
+    #[inline]
+    pub(super) fn can_join(&self, at_end: bool) -> bool {
+        self.ready >= if at_end { 1 } else { CHUNK }
     }
 
     fn enter(&mut self, key: &[u8]) -> u32 {
@@ -258,6 +277,7 @@ impl Asof {
                 self.remove_waiting(*row, key);
             }
         }
+        self.ready = 0;
         self.is_due(marks)
     }
 

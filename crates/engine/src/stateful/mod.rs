@@ -62,7 +62,7 @@ use crossdock_query::{
 use crate::filter::Filter;
 use crate::handler::{Handler, HandlerCounters, HandlerState, OperatorCounters, ParameterValues, Sink, Verdict};
 use crate::kernel::Records;
-use crate::project::RowPlan;
+use crate::project::{CHUNK_RECORDS, RowPlan};
 use crate::row_error::{RowError, RowErrorCounts};
 use crate::saved::{self, SavedStateError};
 use crate::select::{Form, ProgramPart};
@@ -250,19 +250,26 @@ impl Parts<'_> {
         };
         filter.narrow(&program.filter, &program.input, interpreter, batch, selection, &mut note);
         let (count, mut records) = (selection.len(), Records::of(batch));
-        let selected = selection.into_iter().map(|index| records.record(index));
+        let mut selected = selection.into_iter().map(|index| records.record(index));
+        let mut take = |rows: &[&[u8]]| {
+            taken += rows.len() as u64;
+            state.take(thens, *port, rows, flow);
+        };
         match rows {
-            None => selected.for_each(|record| {
-                taken += 1;
-                state.take(thens, *port, record, flow);
-            }),
-            Some(plan) => plan.make_all((count, selected), &program.input, interpreter, |record, row| match row {
-                Ok(row) => {
-                    taken += 1;
-                    state.take(thens, *port, row, flow);
+            None => {
+                let mut chunk: [&[u8]; CHUNK_RECORDS] = [&[]; CHUNK_RECORDS];
+                loop {
+                    let filled = chunk.iter_mut().zip(selected.by_ref()).map(|(place, record)| *place = record).count();
+                    if filled == 0 {
+                        break;
+                    }
+                    take(chunk.get(..filled).unwrap_or_default());
                 }
-                Err(error) => note(error, &Record::assume_checked(&program.input, record)),
-            }),
+            }
+            Some(plan) => {
+                let note = |record, error| note(error, &Record::assume_checked(&program.input, record));
+                plan.make_all((count, selected), &program.input, interpreter, note, take);
+            }
         }
         counters.taken += taken;
         counters.row_errors += failed;
@@ -290,7 +297,7 @@ impl Parts<'_> {
                 match reader.make(bytes, interpreter) {
                     Ok(Some(row)) => {
                         is_taken = true;
-                        state.take(thens, port, row.unwrap_or(bytes), flow);
+                        state.take(thens, port, &[row.unwrap_or(bytes)], flow);
                     }
                     Ok(None) => reader.left_out += 1,
                     Err(error) => {

@@ -113,11 +113,11 @@ impl Operator {
         }
     }
 
-    /// Takes a row into the state of a stream.
+    /// Takes rows into the state of a stream.
     #[inline]
-    pub(super) fn keep(&mut self, row: &[u8], now: i64, emit: Emit<'_>) {
+    pub(super) fn keep(&mut self, rows: &[&[u8]], now: i64, emit: Emit<'_>) {
         if let Operator::Latest(latest) = self {
-            latest.take(row, now, emit);
+            rows.iter().for_each(|row| latest.take(row, now, emit));
         }
     }
 
@@ -285,6 +285,12 @@ impl Operator {
             Operator::Join(join) => join.has_waiting(),
             _ => false,
         }
+    }
+
+    /// Whether rows wait that could leave together: many, or any at the end of a batch.
+    #[inline]
+    pub(super) fn can_join(&self, at_end: bool) -> bool {
+        matches!(self, Operator::Asof(asof) if asof.can_join(at_end))
     }
 
     /// How many bytes are in use.

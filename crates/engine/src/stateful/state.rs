@@ -7,7 +7,7 @@ use super::latest::StateOrder;
 use super::moment::{Budget, Change, Lost, Made, Moment, Pair};
 use super::operator::Operator;
 
-use super::table::StageTables;
+use super::table::{StageTables, TableRows};
 use super::then::{StageRow, Then, Thens};
 use super::word::WordColumn;
 use crate::handler::{OperatorCounters, Sink};
@@ -166,6 +166,34 @@ impl Stage {
         self.is_behind || (is_newest && !(is_only && self.operator.rests(mark)))
     }
 
+    /// Takes a change of an input's rows; `pass` hands on what is made of it. Whether the stage is to be settled then.
+    #[inline]
+    fn give(
+        &mut self,
+        input: usize,
+        change: Change<'_>,
+        (now, table): (i64, Option<&TableRows>),
+        flow: &mut Flow<'_>,
+        pass: &mut impl FnMut(Result<Made<'_>, EvalError>, &mut Flow<'_>),
+    ) -> bool {
+        let Some(row) = change.after.or(change.before) else { return false };
+        if change.after.is_none() && self.inputs.get(input).is_some_and(|input| input.time.is_some()) {
+            // A step that goes by time keeps a row that is withdrawn.
+            return false;
+        }
+        let Some(time) = self.time_of(input, row, now) else {
+            if self.operator.leaves_alone(input) {
+                self.operator.leave(input, row, &mut |row| pass(row, flow));
+            } else {
+                flow.late += 1;
+            }
+            return false;
+        };
+        let moment = self.moment(time, now);
+        self.operator.take((input, change), moment, table, &mut |row| pass(row, flow));
+        self.goes_on(input, time) || self.operator.can_join(false)
+    }
+
     /// The time of a row of an input; `None` if it has none and needs one.
     #[inline]
     fn time_of(&self, input: usize, row: &[u8], now: i64) -> Option<i64> {
@@ -280,19 +308,18 @@ impl State {
         from.end()
     }
 
-    /// Takes a row that a reader made.
-    #[inline]
-    pub(super) fn take(&mut self, thens: &mut [Thens], port: Port, row: &[u8], flow: &mut Flow<'_>) {
+    /// Takes rows that a reader made, few at a time.
+    pub(super) fn take(&mut self, thens: &mut [Thens], port: Port, rows: &[&[u8]], flow: &mut Flow<'_>) {
         self.budget.renew();
         if self.keeps_latest(port) {
             let now = self.now;
             let mut walk = self.walk(thens);
             if let Some((stage, thens, mut behind)) = walk.at(port.stage) {
-                stage.operator.keep(row, now, &mut |row| behind.pass(thens, row, flow));
+                stage.operator.keep(rows, now, &mut |row| behind.pass(thens, row, flow));
             }
             return;
         }
-        self.walk(thens).feed(port, Change::row(row), flow);
+        self.walk(thens).feed(port, rows.iter().map(|row| Change::row(row)), flow);
         // A stage by itself keeps within the bound. Those that no row came to use what they did.
         if self.stages.len() > 1 && self.stages.iter().map(|stage| stage.used).sum::<usize>() > self.max_bytes {
             self.shed(thens, flow);
@@ -345,12 +372,16 @@ impl State {
         self.settle_gathered(thens, flow);
     }
 
-    /// Puts the rows in that operators have gathered: there is none that waits for another batch.
+    /// Puts the rows in that operators have gathered, and joins those that can be: there is none that waits for another batch.
     pub(super) fn settle_gathered(&mut self, thens: &mut [Thens], flow: &mut Flow<'_>) {
         for number in 0..self.stages.len() {
             let mut walk = self.walk(thens);
             let Some((stage, thens, mut behind)) = walk.at(number) else { continue };
             stage.operator.settle(&mut |row| behind.pass(thens, row, flow));
+            if stage.operator.can_join(true) {
+                walk.budget.renew();
+                walk.settle(number, flow);
+            }
         }
         self.stages.iter_mut().for_each(|stage| stage.used = stage.operator.used());
         if self.used() > self.max_bytes {
@@ -484,41 +515,33 @@ impl<'w> Walk<'w> {
         Some((stage, behind, Walk { stages, thens, first: number + 1, now, max_bytes, budget }))
     }
 
-    /// Gives a change to a stage, and lets time go on if the row is the newest of its input.
+    /// Gives changes to a stage one by one, and lets time go on with each that is the newest of its input.
     #[inline]
-    fn feed(&mut self, port: Port, change: Change<'_>, flow: &mut Flow<'_>) {
-        let (now, max_bytes) = (self.now, self.max_bytes);
-        let Some(row) = change.after.or(change.before) else { return };
+    fn feed<'c>(&mut self, port: Port, changes: impl IntoIterator<Item = Change<'c>>, flow: &mut Flow<'_>) {
+        let (now, max_bytes, table) = (self.now, self.max_bytes, flow.tables.rows(port.stage));
         if self.is_over(port) {
             self.reopen(port);
         }
-        let Some((stage, thens, mut behind)) = self.at(port.stage) else { return };
-        if change.after.is_none() && stage.inputs.get(port.input).is_some_and(|input| input.time.is_some()) {
-            // A step that goes by time keeps a row that is withdrawn.
-            return;
-        }
-        let Some(time) = stage.time_of(port.input, row, now) else {
-            if stage.operator.leaves_alone(port.input) {
-                stage.operator.leave(port.input, row, &mut |row| behind.pass(thens, row, flow));
-            } else {
-                flow.late += 1;
+        let (mut changes, mut is_due) = (changes.into_iter(), true);
+        while is_due {
+            let Some((stage, thens, mut behind)) = self.at(port.stage) else { return };
+            let mut is_corrected = false;
+            is_due = changes.by_ref().any(|change| {
+                is_corrected |= change.before.is_some();
+                stage.give(port.input, change, (now, table), flow, &mut |row, flow| behind.pass(thens, row, flow))
+            });
+            if is_due {
+                self.settle(port.stage, flow);
             }
-            return;
-        };
-        let (moment, table) = (stage.moment(time, now), flow.tables.rows(port.stage));
-        stage.operator.take((port.input, change), moment, table, &mut |row| behind.pass(thens, row, flow));
-        if stage.goes_on(port.input, time) {
-            self.settle(port.stage, flow);
-        }
-        let Some(stage) = port.stage.checked_sub(self.first).and_then(|place| self.stages.get_mut(place)) else {
-            return;
-        };
-        if change.before.is_some() || !stage.operator.has_waiting() {
-            stage.used = stage.operator.used();
-        }
-        // A row may bring many to the stages behind, before the bytes of all are looked at.
-        if stage.used > max_bytes {
-            self.forget_beyond(port.stage, flow);
+            let place = port.stage.checked_sub(self.first);
+            let Some(stage) = place.and_then(|place| self.stages.get_mut(place)) else { return };
+            if is_corrected || !stage.operator.has_waiting() {
+                stage.used = stage.operator.used();
+            }
+            // Few rows may bring many to the stages behind, before the bytes of all are looked at.
+            if stage.used > max_bytes {
+                self.forget_beyond(port.stage, flow);
+            }
         }
     }
 
@@ -606,7 +629,7 @@ impl<'w> Walk<'w> {
         let Some(made) = flow.counted(made) else { return };
         match to {
             Some(port) => {
-                self.feed(port, Change::row(made), flow);
+                self.feed(port, [Change::row(made)], flow);
                 then.passed += 1;
             }
             None => flow.push(made),
@@ -619,7 +642,7 @@ impl<'w> Walk<'w> {
         let are_made = plan.as_mut().is_some_and(|plan| {
             plan.make_all(pairs, |row| match *to {
                 Some(port) => {
-                    self.feed(port, Change::row(row), flow);
+                    self.feed(port, [Change::row(row)], flow);
                     *passed += 1;
                 }
                 None => flow.push(row),
@@ -655,7 +678,7 @@ impl<'w> Walk<'w> {
             (_, Some(made)) if had && made == former => {}
             (_, None) if !had => {}
             (Some(port), after) => {
-                self.feed(port, Change { before: had.then_some(&former[..]), after }, flow);
+                self.feed(port, [Change { before: had.then_some(&former[..]), after }], flow);
                 changed = true;
             }
             (None, after) => {
