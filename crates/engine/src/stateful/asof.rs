@@ -1,6 +1,7 @@
 //! Joins of each row with the latest one of another input.
 
 use crossdock_format::{Format, Record};
+use crossdock_mailbox::MappedVec;
 use crossdock_query::{AsofJoin, JoinKind, RowTime};
 
 use super::arena::{Arena, Block};
@@ -29,7 +30,7 @@ pub(super) struct Asof {
     spare_bytes: usize,
     rows: Rows,
     /// By a key's number.
-    of_key: Vec<OfKey>,
+    of_key: MappedVec<OfKey>,
     /// The left rows that wait, by their times.
     waiting: TimeQueue<u32>,
     /// How many of them have waited for nothing but to be joined with others.
@@ -70,7 +71,7 @@ impl Asof {
             spare: Vec::new(),
             spare_bytes: 0,
             rows: Rows::default(),
-            of_key: Vec::new(),
+            of_key: MappedVec::default(),
             waiting: TimeQueue::default(),
             ready: 0,
             key: Vec::new(),

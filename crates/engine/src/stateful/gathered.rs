@@ -61,16 +61,20 @@ impl<T> Gathered<T> {
         self.rows.iter().filter_map(|row| row.found)
     }
 
-    /// Hands over each row, its key, the key's hash, and what is known of it; none is left.
+    /// Each row, its key, the key's hash, and what is known of it.
     #[inline]
-    pub(super) fn drain(&mut self, mut each: impl FnMut(&[u8], &[u8], u32, T)) {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], u32, &T)> {
         let mut from = 0;
-        for GatheredRow { row_end, key_end, hash, with, .. } in self.rows.drain(..) {
-            if let (Some(row), Some(key)) = (self.bytes.get(from..row_end), self.bytes.get(row_end..key_end)) {
-                each(row, key, hash, with);
-            }
-            from = key_end;
-        }
+        self.rows.iter().map(move |GatheredRow { row_end, key_end, hash, with, .. }| {
+            let row = self.bytes.get(from..*row_end).unwrap_or_default();
+            from = *key_end;
+            (row, self.bytes.get(*row_end..*key_end).unwrap_or_default(), *hash, with)
+        })
+    }
+
+    /// Lets go of the rows.
+    pub(super) fn clear(&mut self) {
+        self.rows.clear();
         self.bytes.clear();
         // The memory of a long row does not stay.
         self.bytes.shrink_to(2 * MOST_BYTES);

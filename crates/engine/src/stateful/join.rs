@@ -3,12 +3,13 @@
 mod unbounded;
 
 use crossdock_format::{Format, Record};
+use crossdock_mailbox::MappedVec;
 use crossdock_query::{IntervalJoin, JoinKind, RowTime};
 
 use super::arena::Arena;
 use super::gathered::Gathered;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
-use super::moment::{Budget, Emit, Lost, Moment};
+use super::moment::{Budget, Emit, Lost, Moment, Pair};
 use super::pair::{PairCondition, Sides, emit_alone};
 use super::rows::{Kept, List, ROW_BYTES, Rows};
 use super::time_queue::TimeQueue;
@@ -33,7 +34,7 @@ pub(super) struct Join {
     arena: Arena,
     rows: Rows,
     /// By a key's number: the rows of both sides.
-    lists: Vec<[List; 2]>,
+    lists: MappedVec<[List; 2]>,
     /// The rows of both sides by their times.
     by_time: [TimeQueue<u32>; 2],
     condition: PairCondition,
@@ -44,6 +45,12 @@ pub(super) struct Join {
     /// Of a join without bounds, the rows that are yet to be put in, with their sides.
     gathered: Gathered<usize>,
     pub(super) lost: Lost,
+}
+
+/// A row and its partner, which is of this side.
+#[inline]
+fn pair_of<'r>(row: &'r [u8], partner: &'r [u8], others: usize) -> Pair<'r> {
+    if others == 1 { [Some(row), Some(partner)] } else { [Some(partner), Some(row)] }
 }
 
 impl Join {
@@ -62,7 +69,7 @@ impl Join {
             keys: Keys::default(),
             arena: Arena::default(),
             rows: Rows::default(),
-            lists: Vec::new(),
+            lists: MappedVec::default(),
             by_time: Default::default(),
             condition: PairCondition::of(join.condition.as_ref(), &sides),
             key: Vec::new(),
@@ -182,8 +189,7 @@ impl Join {
                 break;
             }
             let partner = arena.get(block);
-            let both = if others == 1 { [Some(bytes), Some(partner)] } else { [Some(partner), Some(bytes)] };
-            if condition.emit(both, comes, emit) {
+            if condition.emit(pair_of(bytes, partner, others), comes, emit) {
                 rows.set_matched(at);
                 is_matched = true;
             }

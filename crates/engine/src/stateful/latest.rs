@@ -193,31 +193,48 @@ impl Latest {
         self.keys.len() > self.max_keys || self.arena.live() + self.keys.len() * KEY_BYTES > self.max_bytes
     }
 
-    /// Takes a row that came at this time.
+    /// Takes rows that came at this time. Those that come alone are gathered; of many only the keys are.
     #[inline]
-    pub(super) fn take(&mut self, row: &[u8], now: i64, emit: Emit<'_>) {
-        let mut key = std::mem::take(&mut self.key);
-        self.columns.read(&Record::assume_checked(&self.format, row), &mut key);
-        let are_many = self.gathered.push(row, &key, &self.keys, now);
-        self.key = key;
-        if are_many {
-            self.settle(emit);
+    pub(super) fn take(&mut self, rows: &[&[u8]], now: i64, emit: Emit<'_>) {
+        if let [row] = rows {
+            if self.gather(row, row, now) {
+                self.settle(emit);
+            }
+            return;
         }
+        self.settle(emit);
+        for rows in rows.chunks(MOST) {
+            rows.iter().for_each(|row| _ = self.gather(row, &[], now));
+            self.put_gathered(rows, emit);
+        }
+    }
+
+    /// Gathers a row, or its key alone. Whether they are enough to be put in.
+    #[inline]
+    fn gather(&mut self, row: &[u8], kept: &[u8], now: i64) -> bool {
+        let Latest { columns, format, key, keys, gathered, .. } = self;
+        columns.read(&Record::assume_checked(format, row), key);
+        gathered.push(kept, key, keys, now)
     }
 
     /// Puts the rows in that were gathered.
     pub(super) fn settle(&mut self, emit: Emit<'_>) {
-        if self.gathered.is_empty() {
-            return;
+        if !self.gathered.is_empty() {
+            self.put_gathered(&[], emit);
         }
+    }
+
+    /// Puts rows in whose keys were gathered: these, or those that were gathered with them.
+    fn put_gathered(&mut self, rows: &[&[u8]], emit: Emit<'_>) {
         self.gathered.find(&self.keys);
         self.look_up();
         let mut gathered = std::mem::take(&mut self.gathered);
         let mut count = 0;
-        gathered.drain(|row, key, hash, now| {
-            self.put((row, key, hash), now, emit);
+        for (row, key, hash, now) in gathered.iter() {
+            self.put((rows.get(count).copied().unwrap_or(row), key, hash), *now, emit);
             count += 1;
-        });
+        }
+        gathered.clear();
         self.gathered = gathered;
         let Latest { keys, order, .. } = self;
         order.tidy(TIDIED * count, |number, place| keys.set_first_beside(number, place));

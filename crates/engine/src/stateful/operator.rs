@@ -107,7 +107,7 @@ impl Operator {
             Operator::Over(over) => over.take(row, emit),
             Operator::Join(join) => join.take(input, row, moment, emit),
             Operator::Asof(asof) => asof.take(input, row, moment, emit),
-            Operator::Latest(latest) => latest.take(row, moment.time, emit),
+            Operator::Latest(latest) => latest.take(&[row], moment.time, emit),
             Operator::Lookup(lookup) => lookup.take(row, table, emit),
             Operator::First(first) => first.take(row, moment, emit),
         }
@@ -117,7 +117,7 @@ impl Operator {
     #[inline]
     pub(super) fn keep(&mut self, rows: &[&[u8]], now: i64, emit: Emit<'_>) {
         if let Operator::Latest(latest) = self {
-            rows.iter().for_each(|row| latest.take(row, now, emit));
+            latest.take(rows, now, emit);
         }
     }
 

@@ -279,7 +279,8 @@ impl Windows {
         self.gathered.find(&self.keys);
         self.look_up(self.gathered.known());
         let mut gathered = std::mem::take(&mut self.gathered);
-        gathered.drain(|row, key, hash, (time, start)| self.put(row, (key, hash), (time, start), emit));
+        gathered.iter().for_each(|(row, key, hash, times)| self.put(row, (key, hash), *times, emit));
+        gathered.clear();
         self.gathered = gathered;
     }
 

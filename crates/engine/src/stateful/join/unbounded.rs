@@ -5,14 +5,21 @@ use std::hint::black_box;
 use crossdock_format::Record;
 
 use super::super::arena::Block;
-use super::super::moment::{Change, Emit};
-use super::{Join, LAST, List};
+use super::super::moment::{Change, Emit, Made, Pair};
+use super::super::pair::{CHUNK, PairCondition};
+use super::{Join, Kept, LAST, List, pair_of};
 
 /// All times.
 const ALL: (i64, i64) = (i64::MIN, LAST);
 
 /// The places in the queue of rows that were taken back, beside as many as there are rows, before they are removed.
 const MOST_STALE: usize = 64;
+
+/// Pairs of rows that were gathered with rows that are kept on a side: they leave together.
+struct Found<'r> {
+    pairs: [(&'r [u8], Block, usize); CHUNK],
+    count: usize,
+}
 
 impl Join {
     /// Takes a change of a side's rows.
@@ -40,7 +47,12 @@ impl Join {
         self.gathered.find(&self.keys);
         self.look_up();
         let mut gathered = std::mem::take(&mut self.gathered);
-        gathered.drain(|row, key, hash, side| self.put(side, row, (key, hash), emit));
+        let mut found = Found { pairs: [(&[], Block::default(), 0); CHUNK], count: 0 };
+        for (row, key, hash, side) in gathered.iter() {
+            self.put(*side, row, (key, hash), &mut found, emit);
+        }
+        self.emit_found(&mut found, emit);
+        gathered.clear();
         self.gathered = gathered;
     }
 
@@ -51,14 +63,22 @@ impl Join {
             lists.map(|list| self.rows.get(list.newest).map(|row| row.block))
         };
         let known = || self.gathered.known();
+        let entries: usize = known().map(|number| self.keys.beside(number)[0] as usize).fold(0, usize::wrapping_add);
         let mut sum: usize = known().flat_map(newest).flatten().map(Block::len).sum();
         for block in known().flat_map(newest).flatten() {
             sum += usize::from(self.arena.get(block).first().copied().unwrap_or(0));
         }
-        black_box(sum);
+        black_box(sum.wrapping_add(entries));
     }
 
-    fn put(&mut self, side: usize, row: &[u8], (key, hash): (&[u8], u32), emit: Emit<'_>) {
+    fn put<'r>(
+        &mut self,
+        side: usize,
+        row: &'r [u8],
+        (key, hash): (&[u8], u32),
+        found: &mut Found<'r>,
+        emit: Emit<'_>,
+    ) {
         let Some((number, is_new)) = self.keys.enter_hashed(key, hash, &mut self.arena) else {
             self.lost.forgotten += 1;
             return;
@@ -67,10 +87,44 @@ impl Join {
             self.lists.resize(number as usize + 1, [List::EMPTY; 2]);
         }
         if !is_new {
-            self.match_with(1 - side, number, ALL, (row, true), emit);
+            let mut newest = self.lists.get(number as usize).map_or(List::EMPTY, |lists| lists[1 - side]).newest;
+            while let Some(&Kept { block, older, .. }) = self.rows.get(newest) {
+                self.find((row, block, 1 - side), found, emit);
+                newest = older;
+            }
         }
         self.arrived += 1;
         self.keep(side, number, (self.arrived, false), row);
+    }
+
+    /// Notes the pair of a row and one that is kept on a side, if the conditions hold for it.
+    #[inline]
+    fn find<'r>(&mut self, (row, block, others): (&'r [u8], Block, usize), found: &mut Found<'r>, emit: Emit<'_>) {
+        let pair = pair_of(row, self.arena.get(block), others);
+        let PairCondition::Tests(tests) = &self.condition else {
+            self.condition.emit(pair, true, emit);
+            return;
+        };
+        if tests.hold_pair(pair)
+            && let Some(place) = found.pairs.get_mut(found.count)
+        {
+            *place = (row, block, others);
+            found.count += 1;
+            if found.count == CHUNK {
+                self.emit_found(found, emit);
+            }
+        }
+    }
+
+    fn emit_found(&self, found: &mut Found<'_>, emit: Emit<'_>) {
+        let mut pairs: [Pair<'_>; CHUNK] = [[None; 2]; CHUNK];
+        for (pair, (row, block, others)) in pairs.iter_mut().zip(found.pairs.iter().take(found.count)) {
+            *pair = pair_of(row, self.arena.get(*block), *others);
+        }
+        if found.count > 0 {
+            emit(Ok(Made::Pairs(pairs.get(..found.count).unwrap_or_default())));
+        }
+        found.count = 0;
     }
 
     /// Lets a row of a side go, and its pairs. It may have been forgotten.
