@@ -208,8 +208,8 @@ impl RowPlan {
         Ok(&mut self.row)
     }
 
-    /// Hands over the new records for `count` records, at most [`CHUNK_RECORDS`] at a time; and each of which none can be made, with the
-    /// error.
+    /// Hands over the new records for `count` records, from one to [`CHUNK_RECORDS`] at a time; and each record that none can be made for,
+    /// with the error.
     #[inline]
     pub(crate) fn make_all<'r>(
         &mut self,
@@ -251,7 +251,9 @@ impl RowPlan {
                     Err(error) => failed(record, error),
                 }
             }
-            made(whole.get(..count).unwrap_or_default());
+            if count > 0 {
+                made(whole.get(..count).unwrap_or_default());
+            }
         }
     }
 

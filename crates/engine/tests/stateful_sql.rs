@@ -630,3 +630,85 @@ fn orders_of_windows_are_refused_where_they_have_no_meaning() {
         assert!(error.contains(wanted) && error.contains("line 1, column"), "{sql}: {error}");
     }
 }
+
+/// Rows of both streams at times that mostly rise, in pieces of one stream each.
+fn pieces(random: &mut fastrand::Rng) -> Vec<(&'static str, Vec<String>)> {
+    let mut now = 0;
+    let piece = |_| {
+        let stream = if random.bool() { "l" } else { "r" };
+        let rows = (0..random.usize(1..=90)).map(|_| {
+            now += random.i64(0..300);
+            let ts = (now - if random.u8(..) < 30 { random.i64(0..4000) } else { 0 }).max(0) * 1_000_000;
+            let k = if random.u8(..) < 10 { "null".to_owned() } else { random.u8(0..6).to_string() };
+            if stream == "l" { format!("{ts}|{k}") } else { format!("{ts}|{k}|{}", random.u16(..)) }
+        });
+        (stream, rows.collect())
+    };
+    (0..12).map(piece).collect()
+}
+
+/// Rows go through the stages in chunks, and leave together; but in no other order than if each came alone.
+#[test]
+fn rows_leave_in_the_same_order_however_many_come_at_a_time() {
+    let streams = [("l", "ts timestamp\nk i64 null\n"), ("r", "ts timestamp\nk i64 null\nw i64\n")];
+    let late = "LATENESS INTERVAL '1 second'";
+    for sql in [
+        &format!("SELECT l.ts, l.k, r.w FROM l ASOF JOIN r ON l.k = r.k AND l.ts >= r.ts {late}"),
+        &format!("SELECT l.ts, l.k, r.w FROM l ASOF LEFT JOIN r ON l.k = r.k AND l.ts > r.ts {late}"),
+        "SELECT l.ts, l.k, r.w FROM l ASOF LEFT JOIN r ON l.k = r.k AND l.ts >= r.ts",
+        &format!(
+            "SELECT l.ts, l.k, r.w FROM l FULL JOIN r ON l.k = r.k AND r.ts BETWEEN l.ts - INTERVAL '1 second' AND l.ts {late}"
+        ),
+        "SELECT l.ts, l.k, r.w FROM l JOIN r ON l.k = r.k",
+        "SELECT l.ts, l.k, r.w FROM l JOIN r ON l.k = r.k WHERE r.w > l.k * 5000",
+        "SELECT k, sum(w) FROM (SELECT l.k, r.w FROM l JOIN r ON l.k = r.k) x GROUP BY k",
+        "SELECT k, max(w), count(*) FROM r GROUP BY k",
+        &format!(
+            "SELECT k, window_start, count(*), sum(w), avg(w) FROM r GROUP BY k, TUMBLE(ts, INTERVAL '2 seconds') {late}"
+        ),
+        &format!(
+            "SELECT k, window_end, count(*) FROM r GROUP BY k, HOP(ts, INTERVAL '1 second', INTERVAL '5 seconds') {late}"
+        ),
+        &format!("SELECT k, window_start, max(w) FROM r GROUP BY k, SESSION(ts, INTERVAL '1 second') {late}"),
+        &format!(
+            "SELECT window_start, count(*) FROM (SELECT l.ts FROM l ASOF LEFT JOIN r ON l.k = r.k AND l.ts >= r.ts {late}) x \
+             GROUP BY TUMBLE(ts, INTERVAL '2 seconds') {late}"
+        ),
+        &format!(
+            "WITH most AS (SELECT window_end AS ends, max(w) AS w FROM r GROUP BY TUMBLE(ts, INTERVAL '2 seconds')) \
+             SELECT r.ts, r.k, r.w FROM r JOIN most m ON r.w = m.w AND r.ts >= m.ends - INTERVAL '2 seconds' AND r.ts < m.ends {late}"
+        ),
+        "SELECT k, w, sum(w) OVER (PARTITION BY k ROWS 3 PRECEDING) FROM r",
+    ] {
+        for seed in 0..20 {
+            let (mut whole, mut single) = (SqlRun::new(sql, &streams), SqlRun::new(sql, &streams));
+            for (stream, rows) in pieces(&mut fastrand::Rng::with_seed(seed)) {
+                whole.feed(stream, &rows);
+                rows.iter().for_each(|row| single.feed(stream, std::slice::from_ref(row)));
+            }
+            for run in [&mut whole, &mut single] {
+                run.end("l");
+                run.end("r");
+                run.finish();
+            }
+            assert!(seed > 0 || single.rows.len() > 10, "{sql}: {}", single.rows.len());
+            assert_eq!(whole.rows, single.rows, "{sql}, seed {seed}");
+            let late = [&whole, &single].map(|run| (run.counters().late, run.counters().forgotten));
+            assert_eq!(late[0], late[1], "{sql}, seed {seed}");
+        }
+    }
+}
+
+/// A publisher of rows that all fail brings none: what has ended stays ended.
+#[test]
+fn rows_that_fail_do_not_open_a_stream_again() {
+    let sql =
+        "SELECT l.k, r.w FROM l ASOF LEFT JOIN (SELECT ts, k, 10 / w AS w FROM r) r ON l.k = r.k AND l.ts >= r.ts";
+    let sql = format!("{sql} LATENESS INTERVAL '0 seconds'");
+    let mut run = SqlRun::new(&sql, &[LEFT, RIGHT]);
+    run.feed("r", &["1|7|5"]);
+    run.end("r");
+    run.feed("r", &vec!["2|7|0"; 40]);
+    run.feed("l", &["3|7"]);
+    assert_eq!((run.rows.as_slice(), run.counters().row_errors), (&["7|2".to_owned()][..], 40));
+}

@@ -51,7 +51,7 @@ impl<T: Copy> MappedVec<T> {
         size_of::<T>()
     };
 
-    /// One of that many elements, each the same.
+    /// A vector of `count` elements, each the same.
     #[must_use]
     pub fn filled(count: usize, with: T) -> MappedVec<T> {
         let mut filled = MappedVec::default();
@@ -120,7 +120,7 @@ impl<T: Copy> MappedVec<T> {
         (self.start, self.bytes) = (start.cast(), bytes);
     }
 
-    /// Lets go of the memory, of which nothing is used from here on.
+    /// Lets go of the memory, which is not used from here on.
     fn free(&mut self) {
         if is_large(self.bytes) {
             mapping::free(self.start.cast(), self.bytes);
@@ -128,6 +128,21 @@ impl<T: Copy> MappedVec<T> {
             // SAFETY: it is the allocator's, of this layout.
             unsafe { dealloc(self.start.as_ptr().cast(), layout) };
         }
+    }
+}
+
+impl MappedVec<u64> {
+    /// A vector of zeros. Of a large one no page is touched.
+    #[must_use]
+    pub fn zeros(count: usize) -> MappedVec<u64> {
+        let mut zeros = MappedVec::default();
+        zeros.reserve(count);
+        if is_large(zeros.bytes) {
+            // A new mapping is of zeros.
+            zeros.len = count;
+        }
+        zeros.resize(count, 0);
+        zeros
     }
 }
 
@@ -145,7 +160,7 @@ fn layout(bytes: usize) -> Option<Layout> {
 mod mapping {
     use super::{Advice, MapFlags, MremapFlags, NonNull, ProtFlags, madvise, mmap_anonymous, mremap, munmap};
 
-    /// A new mapping, on huge pages from its first byte on.
+    /// A new mapping, on huge pages from its first byte on where the kernel places it so (Linux does from 6.7 on).
     pub(super) fn new(bytes: usize) -> Option<NonNull<u8>> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: the kernel chooses the place, so that nothing refers to the memory.
@@ -216,27 +231,30 @@ impl<T: Copy + fmt::Debug> fmt::Debug for MappedVec<T> {
 mod tests {
     use super::*;
 
+    /// Elements that are more than a huge page; the model checkers have no pages, and are slow.
+    const MANY: u64 = if cfg!(any(loom, miri)) { 300 } else { 300_000 };
+
     #[test]
     fn it_keeps_its_elements_while_it_grows() {
         // Beyond each limit, in elements that no page is a multiple of.
         let mut pushed = MappedVec::default();
-        for number in 0..300_000_u64 {
+        for number in 0..MANY {
             pushed.push([number; 3]);
         }
         assert!((0..).zip(pushed.iter()).all(|(number, one)| *one == [number; 3]));
-        assert_eq!(pushed.len(), 300_000);
+        assert_eq!(pushed.len(), MANY as usize);
         pushed.truncate(5);
         assert_eq!(pushed.last(), Some(&[4; 3]));
     }
 
     #[test]
     fn its_length_changes_in_both_directions() {
-        let mut bytes = MappedVec::filled(10, 7_u8);
-        for (len, with) in [(100, 1), (50, 2), (5 << 20, 3), (1 << 20, 4), (6 << 20, 5), (3 << 20, 6)] {
+        let (mut bytes, unit) = (MappedVec::filled(10, 7_u8), 4 * MANY as usize);
+        for (len, with) in [(100, 1), (50, 2), (5 * unit, 3), (unit, 4), (6 * unit, 5), (3 * unit, 6)] {
             bytes.resize(len, with);
             assert_eq!(bytes.len(), len);
         }
-        let runs = [(0..10, 7), (10..50, 1), (50..1 << 20, 3), (1 << 20..3 << 20, 5)];
+        let runs = [(0..10, 7), (10..50, 1), (50..unit, 3), (unit..3 * unit, 5)];
         assert!(runs.into_iter().all(|(run, of)| bytes[run].iter().all(|byte| *byte == of)));
         bytes.clear();
         assert!(bytes.is_empty() && MappedVec::<u8>::default().is_empty());
@@ -245,9 +263,18 @@ mod tests {
     #[test]
     fn elements_begin_with_a_line() {
         let mut lines = MappedVec::filled(1, [0_u64; 8]);
-        for _ in 0..5 {
+        while lines.len() < MANY as usize {
             assert_eq!(lines.as_ptr().addr() % LINE, 0);
             lines.resize(lines.len() * 40, [1; 8]);
+        }
+        assert!(lines.iter().skip(1).all(|line| *line == [1; 8]));
+    }
+
+    #[test]
+    fn zeros_are_zeros() {
+        for count in [0, 5, MANY as usize] {
+            let zeros = MappedVec::zeros(count);
+            assert!(zeros.len() == count && zeros.iter().all(|zero| *zero == 0));
         }
     }
 }

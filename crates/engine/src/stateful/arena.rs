@@ -278,7 +278,7 @@ impl Arena {
         self.bytes.get(place as usize * UNIT..)?.first_chunk().copied()
     }
 
-    /// The bytes from the block at a place on, up to that many.
+    /// The bytes from the block at a place on, `most` of them or fewer.
     #[inline]
     pub(super) fn bytes_from(&self, place: u32, most: usize) -> &[u8] {
         let bytes = self.bytes.get(place as usize * UNIT..).unwrap_or_default();

@@ -33,8 +33,11 @@ pub(super) struct Asof {
     of_key: MappedVec<OfKey>,
     /// The left rows that wait, by their times.
     waiting: TimeQueue<u32>,
-    /// How many of them have waited for nothing but to be joined with others.
-    ready: usize,
+    /// Left rows with a partner that wait for no right row, but for others that leave with them: in order of arrival.
+    ready: Vec<u32>,
+    /// The least time of those, and the marks with the last of them.
+    least_ready: i64,
+    ready_marks: [i64; 2],
     key: Vec<u8>,
     pub(super) lost: Lost,
 }
@@ -73,7 +76,9 @@ impl Asof {
             rows: Rows::default(),
             of_key: MappedVec::default(),
             waiting: TimeQueue::default(),
-            ready: 0,
+            ready: Vec::with_capacity(CHUNK),
+            least_ready: i64::MAX,
+            ready_marks: [i64::MIN; 2],
             key: Vec::new(),
             lost: Lost::default(),
         })
@@ -98,7 +103,7 @@ impl Asof {
 
     /// The least time of the left rows that wait.
     fn first_waiting(&self) -> i64 {
-        self.waiting.peek().map_or(i64::MAX, |(time, _)| time)
+        self.waiting.peek().map_or(i64::MAX, |(time, _)| time).min(self.least_ready)
     }
 
     /// Whether a right row of this time is one for a left row.
@@ -133,6 +138,7 @@ impl Asof {
         let is_ready = !self.waits || is_ready(moment.time, moment.marks[1], self.is_strict);
         let Some(key) = key else {
             if self.is_left {
+                self.join_ready(emit);
                 emit_alone(0, bytes, emit);
             }
             return;
@@ -146,19 +152,26 @@ impl Asof {
             }
             let number = number.unwrap_or(NONE);
             if !self.waits || self.latest(number, moment.time).is_none() {
+                self.join_ready(emit);
                 self.join(number, moment.time, bytes, emit);
                 return self.trim(number, self.least_needed(moment.marks));
             }
-            self.ready += 1;
-            return self.wait(bytes, number, moment.time);
+            let row = self.keep_left(bytes, number, moment.time);
+            self.ready.push(row);
+            (self.least_ready, self.ready_marks) = (self.least_ready.min(moment.time), moment.marks);
+            if self.ready.len() == CHUNK {
+                self.join_ready(emit);
+            }
+            return;
         }
         let number = self.enter(key);
-        self.wait(bytes, number, moment.time);
+        let row = self.keep_left(bytes, number, moment.time);
+        self.waiting.push(moment.time, row);
     }
 
     /// Keeps a left row until it is joined.
     #[inline]
-    fn wait(&mut self, bytes: &[u8], number: u32, time: i64) {
+    fn keep_left(&mut self, bytes: &[u8], number: u32, time: i64) -> u32 {
         let spare = self.spare.pop().unwrap_or_default();
         self.spare_bytes -= spare.taken();
         // Rows of one length follow each other in the same blocks.
@@ -168,13 +181,7 @@ impl Asof {
         if let Some(of_key) = self.of_key.get_mut(number as usize) {
             of_key.waiting += 1;
         }
-        self.waiting.push(time, row);
-    }
-
-    /// Whether left rows could be joined that are enough for a chunk, or any at the end of a batch.
-    #[inline]
-    pub(super) fn can_join(&self, at_end: bool) -> bool {
-        self.ready >= if at_end { 1 } else { CHUNK }
+        row
     }
 
     fn enter(&mut self, key: &[u8]) -> u32 {
@@ -257,6 +264,7 @@ impl Asof {
     /// Joins the left rows that have waited long enough, as far as the budget goes; returns whether there are more.
     #[inline]
     pub(super) fn release(&mut self, marks: [i64; 2], budget: &Budget, emit: Emit<'_>) -> bool {
+        self.join_ready(emit);
         while self.is_due(marks) && !budget.is_spent() {
             let (mut due, mut count) = ([NONE; CHUNK], 0);
             let (is_strict, right_mark) = (self.is_strict, marks[1]);
@@ -269,17 +277,33 @@ impl Asof {
                 *place = row;
                 count += 1;
             }
-            let due = due.get(..count).unwrap_or_default();
-            self.join_waiting(due, emit);
-            let least = self.least_needed(marks);
-            for row in due {
-                let Some(&Kept { key, .. }) = self.rows.get(*row) else { continue };
-                self.trim(key, least);
-                self.remove_waiting(*row, key);
-            }
+            self.join_kept(due.get(..count).unwrap_or_default(), marks, emit);
         }
-        self.ready = 0;
         self.is_due(marks)
+    }
+
+    /// Joins the left rows that wait for others alone.
+    #[inline]
+    pub(super) fn join_ready(&mut self, emit: Emit<'_>) {
+        if self.ready.is_empty() {
+            return;
+        }
+        let mut ready = std::mem::take(&mut self.ready);
+        self.least_ready = i64::MAX;
+        self.join_kept(&ready, self.ready_marks, emit);
+        ready.clear();
+        self.ready = ready;
+    }
+
+    /// Joins left rows that are kept, and lets go of them and of what no other one needs.
+    fn join_kept(&mut self, rows: &[u32], marks: [i64; 2], emit: Emit<'_>) {
+        self.emit_joined(rows, emit);
+        let least = self.least_needed(marks);
+        for row in rows {
+            let Some(&Kept { key, .. }) = self.rows.get(*row) else { continue };
+            self.trim(key, least);
+            self.remove_left(*row, key);
+        }
     }
 
     /// Whether the left row that waits for the least time has waited long enough.
@@ -288,8 +312,8 @@ impl Asof {
         self.waiting.peek().is_some_and(|(time, _)| is_ready(time, marks[1], self.is_strict))
     }
 
-    /// Emits left rows of a chunk that have waited with their right ones.
-    fn join_waiting(&self, due: &[u32], emit: Emit<'_>) {
+    /// Emits left rows that are kept, at most a chunk of them, with their right ones.
+    fn emit_joined(&self, due: &[u32], emit: Emit<'_>) {
         let (mut pairs, mut count): ([Pair<'_>; CHUNK], _) = ([[None; 2]; CHUNK], 0);
         for Kept { time, block, key, .. } in due.iter().filter_map(|row| self.rows.get(*row)) {
             let right = self.latest(*key, *time).map(|right| self.arena.get(right.block));
@@ -305,7 +329,7 @@ impl Asof {
         }
     }
 
-    fn remove_waiting(&mut self, row: u32, key: u32) {
+    fn remove_left(&mut self, row: u32, key: u32) {
         let block = self.rows.take_out(row);
         if self.spare_bytes + block.taken() <= MOST_SPARE {
             self.spare_bytes += block.taken();
@@ -409,7 +433,7 @@ impl Asof {
             }
         } else if let Some((_, row)) = self.waiting.pop() {
             if let Some(&Kept { key, .. }) = self.rows.get(row) {
-                self.remove_waiting(row, key);
+                self.remove_left(row, key);
             }
         } else {
             return false;

@@ -355,7 +355,7 @@ impl Default for Keys {
     fn default() -> Keys {
         Keys {
             secret: Secret::new(),
-            index: MappedVec::filled(64, 0),
+            index: MappedVec::zeros(64),
             entries: MappedVec::default(),
             there: 0,
             vacant: NONE,
@@ -509,7 +509,7 @@ impl Keys {
     }
 
     fn widen(&mut self) {
-        let mut index = MappedVec::filled(self.index.len() * 2, 0);
+        let mut index = MappedVec::zeros(self.index.len() * 2);
         let mask = index.len() - 1;
         for &found in self.index.iter().filter(|found| **found != 0) {
             let mut place = (found >> 32) as usize & mask;

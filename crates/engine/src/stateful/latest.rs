@@ -78,7 +78,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// What stands before a row of this length.
+    /// The bytes before this row in its block.
     fn header(row: &[u8], born: u32, time: i64) -> [u8; HEADER] {
         let length = (HEADER + row.len()) as u32;
         (u128::from(length) | u128::from(born) << 32 | u128::from(time as u64) << 64).to_le_bytes()

@@ -221,12 +221,13 @@ impl Operator {
         matches!(self, Operator::Latest(latest) if latest.is_silent())
     }
 
-    /// Puts the rows in that were gathered.
+    /// Puts the rows in that were gathered, and lets those leave that were to leave together.
     pub(super) fn settle(&mut self, emit: Emit<'_>) {
         match self {
             Operator::Windows(windows) => windows.settle(emit),
             Operator::Latest(latest) => latest.settle(emit),
             Operator::Join(join) => join.settle(emit),
+            Operator::Asof(asof) => asof.join_ready(emit),
             _ => {}
         }
     }
@@ -277,7 +278,7 @@ impl Operator {
         }
     }
 
-    /// Whether rows wait to be put in: then the last one that came waits with them, and has changed nothing else.
+    /// Whether rows wait to be put in: then the last ones that came wait with them, and have changed nothing else.
     #[inline]
     pub(super) fn has_waiting(&self) -> bool {
         match self {
@@ -285,12 +286,6 @@ impl Operator {
             Operator::Join(join) => join.has_waiting(),
             _ => false,
         }
-    }
-
-    /// Whether rows wait that could leave together: many, or any at the end of a batch.
-    #[inline]
-    pub(super) fn can_join(&self, at_end: bool) -> bool {
-        matches!(self, Operator::Asof(asof) if asof.can_join(at_end))
     }
 
     /// How many bytes are in use.

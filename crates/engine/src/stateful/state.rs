@@ -191,7 +191,7 @@ impl Stage {
         };
         let moment = self.moment(time, now);
         self.operator.take((input, change), moment, table, &mut |row| pass(row, flow));
-        self.goes_on(input, time) || self.operator.can_join(false)
+        self.goes_on(input, time)
     }
 
     /// The time of a row of an input; `None` if it has none and needs one.
@@ -378,10 +378,6 @@ impl State {
             let mut walk = self.walk(thens);
             let Some((stage, thens, mut behind)) = walk.at(number) else { continue };
             stage.operator.settle(&mut |row| behind.pass(thens, row, flow));
-            if stage.operator.can_join(true) {
-                walk.budget.renew();
-                walk.settle(number, flow);
-            }
         }
         self.stages.iter_mut().for_each(|stage| stage.used = stage.operator.used());
         if self.used() > self.max_bytes {
@@ -515,18 +511,22 @@ impl<'w> Walk<'w> {
         Some((stage, behind, Walk { stages, thens, first: number + 1, now, max_bytes, budget }))
     }
 
-    /// Gives changes to a stage one by one, and lets time go on with each that is the newest of its input.
+    /// Gives changes to a stage one by one, and lets time go on with each that is the newest of its input. Several are rows of a source, of
+    /// which each has a budget.
     #[inline]
     fn feed<'c>(&mut self, port: Port, changes: impl IntoIterator<Item = Change<'c>>, flow: &mut Flow<'_>) {
         let (now, max_bytes, table) = (self.now, self.max_bytes, flow.tables.rows(port.stage));
         if self.is_over(port) {
             self.reopen(port);
         }
-        let (mut changes, mut is_due) = (changes.into_iter(), true);
+        let (mut changes, mut is_due, mut is_first) = (changes.into_iter(), true, true);
         while is_due {
             let Some((stage, thens, mut behind)) = self.at(port.stage) else { return };
             let mut is_corrected = false;
             is_due = changes.by_ref().any(|change| {
+                if !std::mem::take(&mut is_first) {
+                    behind.budget.renew();
+                }
                 is_corrected |= change.before.is_some();
                 stage.give(port.input, change, (now, table), flow, &mut |row, flow| behind.pass(thens, row, flow))
             });

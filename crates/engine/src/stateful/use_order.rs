@@ -31,7 +31,7 @@ struct Pass {
 impl Default for UseOrder {
     /// With room for the places of few keys, so that these allocate nothing later.
     fn default() -> UseOrder {
-        let (mut numbers, mut there) = (MappedVec::filled(2 * SPARE, 0), MappedVec::filled(2 * SPARE / 64, 0));
+        let (mut numbers, mut there) = (MappedVec::filled(PLACES * SPARE, 0), MappedVec::zeros(PLACES * SPARE / 64));
         numbers.clear();
         there.clear();
         UseOrder { numbers, there, len: 0, first: 0, pass: None }

@@ -25,7 +25,7 @@ use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
 use super::moment::{Emit, Lost, Made, Moment, refused};
 use super::time_queue::TimeQueue;
 use super::word::WordRow;
-use parts::{Part, Parts};
+use parts::{Part, WindowParts};
 
 /// The state of GROUP BY.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(super) struct Windows {
     keys: Keys,
     /// By a key's number.
     groups: MappedVec<Group>,
-    parts: Parts,
+    parts: WindowParts,
     /// Of windows of fixed length: where parts begin, rising.
     steps: VecDeque<WindowStep>,
     /// The end of the window of fixed length that closes next.
@@ -160,7 +160,7 @@ impl Windows {
             gives_changes,
             columns: KeyColumns::of(input, &aggregation.keys, false)?,
             total: vec![0; slots.bytes()],
-            parts: Parts::of(slots.bytes()),
+            parts: WindowParts::of(slots.bytes()),
             slots,
             keys: Keys::default(),
             groups: MappedVec::default(),

@@ -110,8 +110,8 @@ impl AccumulatorKind {
                 counted(turns.unsigned_abs())?;
                 if is_wide {
                     store(group, at + 16, turns.to_le_bytes());
-                } else if turns != 0 || i128::from_le_bytes(load(group, at)).unsigned_abs() >> 64 > rows.into() {
-                    return Err("a sum of whole numbers is beyond that of as many");
+                } else if turns != 0 {
+                    return Err("a sum of whole numbers has left its range");
                 }
             }
             AccumulatorKind::Float { .. } | AccumulatorKind::Moments { .. } => copy(group, at, 16, from)?,

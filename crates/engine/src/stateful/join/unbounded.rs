@@ -16,7 +16,7 @@ const ALL: (i64, i64) = (i64::MIN, LAST);
 const MOST_STALE: usize = 64;
 
 /// Pairs of rows that were gathered with rows that are kept on a side: they leave together.
-struct Found<'r> {
+struct FoundPairs<'r> {
     pairs: [(&'r [u8], Block, usize); CHUNK],
     count: usize,
 }
@@ -47,7 +47,7 @@ impl Join {
         self.gathered.find(&self.keys);
         self.look_up();
         let mut gathered = std::mem::take(&mut self.gathered);
-        let mut found = Found { pairs: [(&[], Block::default(), 0); CHUNK], count: 0 };
+        let mut found = FoundPairs { pairs: [(&[], Block::default(), 0); CHUNK], count: 0 };
         for (row, key, hash, side) in gathered.iter() {
             self.put(*side, row, (key, hash), &mut found, emit);
         }
@@ -76,7 +76,7 @@ impl Join {
         side: usize,
         row: &'r [u8],
         (key, hash): (&[u8], u32),
-        found: &mut Found<'r>,
+        found: &mut FoundPairs<'r>,
         emit: Emit<'_>,
     ) {
         let Some((number, is_new)) = self.keys.enter_hashed(key, hash, &mut self.arena) else {
@@ -99,7 +99,7 @@ impl Join {
 
     /// Notes the pair of a row and one that is kept on a side, if the conditions hold for it.
     #[inline]
-    fn find<'r>(&mut self, (row, block, others): (&'r [u8], Block, usize), found: &mut Found<'r>, emit: Emit<'_>) {
+    fn find<'r>(&mut self, (row, block, others): (&'r [u8], Block, usize), found: &mut FoundPairs<'r>, emit: Emit<'_>) {
         let pair = pair_of(row, self.arena.get(block), others);
         let PairCondition::Tests(tests) = &self.condition else {
             self.condition.emit(pair, true, emit);
@@ -116,7 +116,7 @@ impl Join {
         }
     }
 
-    fn emit_found(&self, found: &mut Found<'_>, emit: Emit<'_>) {
+    fn emit_found(&self, found: &mut FoundPairs<'_>, emit: Emit<'_>) {
         let mut pairs: [Pair<'_>; CHUNK] = [[None; 2]; CHUNK];
         for (pair, (row, block, others)) in pairs.iter_mut().zip(found.pairs.iter().take(found.count)) {
             *pair = pair_of(row, self.arena.get(*block), *others);

@@ -41,9 +41,9 @@ impl Part {
     }
 }
 
-/// Parts by numbers that are used again once a part is gone.
+/// WindowParts by numbers that are used again once a part is gone.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct WindowParts {
     units: MappedVec<[u8; UNIT]>,
     /// The units of each, and the bytes of its slots.
     stride: usize,
@@ -53,11 +53,11 @@ pub(super) struct Parts {
     there: usize,
 }
 
-impl Parts {
+impl WindowParts {
     /// None, of slots that take this many bytes.
-    pub(super) fn of(slot_bytes: usize) -> Parts {
+    pub(super) fn of(slot_bytes: usize) -> WindowParts {
         let stride = 1 + slot_bytes.div_ceil(UNIT);
-        Parts { units: MappedVec::default(), stride, slot_bytes, vacant: NONE, there: 0 }
+        WindowParts { units: MappedVec::default(), stride, slot_bytes, vacant: NONE, there: 0 }
     }
 
     /// How many there are.
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn parts_keep_their_slots_and_numbers_are_used_again() {
         for slot_bytes in [0, 8, 32, 40, 100] {
-            let mut parts = Parts::of(slot_bytes);
+            let mut parts = WindowParts::of(slot_bytes);
             let part = |key: u32| Part { key, older: NONE, newer: 7, stamp: 0, start: -5, last: i64::MAX };
             for key in 0..10 {
                 assert_eq!(parts.add(part(key)), key);
