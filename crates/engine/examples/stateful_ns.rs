@@ -1,4 +1,4 @@
-//! The cost of queries with state for a record, in nanoseconds of the thread: many groups in windows that overlap, groups of groups, a join of windows,
+//! The cost of queries with state for a record, in nanoseconds of the thread: many groups in windows that overlap, groups of groups, joins with windows,
 //! flights with their latest weather, the last record by key. Each round begins with an empty state, but for that of the last records, which has
 //! all keys.
 //!
@@ -28,7 +28,7 @@ const THOUSANDS: i64 = 1000;
 const EVERY: i64 = 100_000;
 const PACKET_BYTES: usize = 63_000;
 
-const CASES: [(&str, &str); 5] = [
+const CASES: [(&str, &str); 6] = [
     (
         "hop",
         "SELECT sensor, window_start, count(*) AS readings, sum(value) AS total FROM reading
@@ -50,6 +50,12 @@ const CASES: [(&str, &str); 5] = [
                most AS (SELECT window_start AS starts, max(bids) AS bids FROM counts
                         GROUP BY TUMBLE(starts, INTERVAL '2 seconds'))
           SELECT c.auction, c.starts, c.bids FROM counts c JOIN most m ON c.bids = m.bids AND c.starts = m.starts",
+    ),
+    (
+        "highest",
+        "WITH most AS (SELECT window_end AS ends, max(price) AS price FROM bid GROUP BY TUMBLE(date_time, INTERVAL '10 seconds'))
+          SELECT b.auction, b.bidder, b.price, b.date_time FROM bid b JOIN most m
+          ON b.price = m.price AND b.date_time >= m.ends - INTERVAL '10 seconds' AND b.date_time < m.ends",
     ),
     (
         "asof",

@@ -514,16 +514,19 @@ impl<'w> Walk<'w> {
     /// Gives changes to a stage one by one, and lets time go on with each that is the newest of its input. Several are rows of a source, of
     /// which each has a budget.
     #[inline]
-    fn feed<'c>(&mut self, port: Port, changes: impl IntoIterator<Item = Change<'c>>, flow: &mut Flow<'_>) {
+    fn feed<'c, C>(&mut self, port: Port, changes: C, flow: &mut Flow<'_>)
+    where
+        C: IntoIterator<Item = Change<'c>, IntoIter: ExactSizeIterator>,
+    {
         let (now, max_bytes, table) = (self.now, self.max_bytes, flow.tables.rows(port.stage));
         if self.is_over(port) {
             self.reopen(port);
         }
-        let (mut changes, mut is_due, mut is_first) = (changes.into_iter(), true, true);
-        while is_due {
+        let (mut changes, mut is_first) = (changes.into_iter(), true);
+        while changes.len() > 0 {
             let Some((stage, thens, mut behind)) = self.at(port.stage) else { return };
             let mut is_corrected = false;
-            is_due = changes.by_ref().any(|change| {
+            let is_due = changes.by_ref().any(|change| {
                 if !std::mem::take(&mut is_first) {
                     behind.budget.renew();
                 }
