@@ -511,8 +511,8 @@ impl<'w> Walk<'w> {
         Some((stage, behind, Walk { stages, thens, first: number + 1, now, max_bytes, budget }))
     }
 
-    /// Gives changes to a stage one by one, and lets time go on with each that is the newest of its input. Several are rows of a source, of
-    /// which each has a budget.
+    /// Gives changes to a stage one by one, and lets time go on with each that is the newest of its input. Several are rows of a source; each
+    /// has a budget of its own.
     #[inline]
     fn feed<'c, C>(&mut self, port: Port, changes: C, flow: &mut Flow<'_>)
     where
