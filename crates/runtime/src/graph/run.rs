@@ -39,7 +39,7 @@ const GROWTH: usize = 4;
 const STEPS: u64 = 16;
 /// Records of a run of a handler with state, where it is not known how much it may make of one: what is made beyond the room of its
 /// output is kept, up to a bound.
-const STATE_RECORDS: usize = 256;
+pub(super) const STATE_RECORDS: usize = 256;
 
 /// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Handlers that several streams share a state in, and that run because of the time.
 
 use super::*;
+use crate::graph::run::STATE_RECORDS;
 use crate::graph::save::{SaveState, Saved};
 use crossdock_engine::ParameterValues;
 use std::panic::resume_unwind;
@@ -483,7 +484,7 @@ fn a_handler_with_state_gets_few_records_at_a_time() {
     assert_eq!(gauges.taken.get(), 20_000);
     let sizes: Vec<usize> = seen.lock().unwrap().states.iter().map(Vec::len).collect();
     let most = sizes.windows(2).map(|both| both[1].saturating_sub(both[0])).max().unwrap();
-    assert!((2..=64).contains(&most), "{most}");
+    assert!((2..=STATE_RECORDS).contains(&most), "{most}");
 }
 
 /// Output of one record that has no end is dropped beyond a bound, and counted.
