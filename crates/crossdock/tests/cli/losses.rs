@@ -335,7 +335,7 @@ fn a_slow_subscriber_sees_its_records_and_its_drops() {
         assert!(dropped > 0, "the queue was never full");
         // The records that its query has seen were sent, or dropped from the queue behind it; the rest in front of it.
         assert!((sent..=200_000).contains(&of(&list, "records_in")));
-        // What has come may wait to be shown when the signal does.
+        // Records that have come may wait to be shown when the signal does.
         (0..sent).for_each(|_| drop(subscriber.stdout_line(|_| true)));
         subscriber.signal(Signal::INT);
         let ended = subscriber.end_by_itself().with_code(130).saying(&["its policy is drop_oldest"]);
