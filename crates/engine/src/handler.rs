@@ -44,6 +44,11 @@ impl Verdict {
 pub trait Sink {
     /// Takes a copy of one record of the handler's output format.
     fn push(&mut self, record: &[u8]);
+
+    /// Takes copies of records of that format which lie back to back and have this length each, in bytes.
+    fn push_rows(&mut self, records: &[u8], length: usize) {
+        records.chunks_exact(length.max(1)).for_each(|record| self.push(record));
+    }
 }
 
 impl Sink for Vec<Vec<u8>> {

@@ -14,6 +14,8 @@ use crate::saved::{SavedBytes, put_bytes, put_flag, put_i64};
 
 /// The memory of left rows that have left which is kept for others: as much as waits where one stream comes a few packets behind the other.
 const MOST_SPARE: usize = 1 << 20;
+/// The bytes of rows that are ready which are gathered at most.
+const MOST_READY_BYTES: usize = 64 << 10;
 
 /// The state of such a join: by key, the right rows that left rows may need, and left rows that wait.
 #[derive(Debug)]
@@ -33,13 +35,24 @@ pub(super) struct Asof {
     of_key: MappedVec<OfKey>,
     /// The left rows that wait, by their times.
     waiting: TimeQueue<u32>,
-    /// Left rows with a partner that wait for no right row, but for others that leave with them: in order of arrival.
-    ready: Vec<u32>,
-    /// The least time of those, and the marks with the last of them.
-    least_ready: i64,
+    /// Left rows that wait for no right row, but for others that leave with them: in order of arrival, and their bytes. None is left
+    /// when a right row comes, or when something is forgotten.
+    ready: Vec<Ready>,
+    ready_bytes: Vec<u8>,
+    /// The marks with the last of those.
     ready_marks: [i64; 2],
     key: Vec<u8>,
     pub(super) lost: Lost,
+}
+
+/// A left row that has its partner.
+#[derive(Clone, Copy, Debug)]
+struct Ready {
+    /// Where its bytes end.
+    end: usize,
+    key: u32,
+    /// Its right row.
+    right: Block,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +90,7 @@ impl Asof {
             of_key: MappedVec::default(),
             waiting: TimeQueue::default(),
             ready: Vec::with_capacity(CHUNK),
-            least_ready: i64::MAX,
+            ready_bytes: Vec::new(),
             ready_marks: [i64::MIN; 2],
             key: Vec::new(),
             lost: Lost::default(),
@@ -103,7 +116,7 @@ impl Asof {
 
     /// The least time of the left rows that wait.
     fn first_waiting(&self) -> i64 {
-        self.waiting.peek().map_or(i64::MAX, |(time, _)| time).min(self.least_ready)
+        self.waiting.peek().map_or(i64::MAX, |(time, _)| time)
     }
 
     /// Whether a right row of this time is one for a left row.
@@ -129,6 +142,7 @@ impl Asof {
         if side == 0 {
             self.take_left(bytes, (!has_null).then_some(&key), moment, emit);
         } else if !has_null {
+            self.join_ready(emit);
             self.take_right(bytes, &key, moment);
         }
         self.key = key;
@@ -143,45 +157,37 @@ impl Asof {
             }
             return;
         };
-        if is_ready {
-            let number = self.keys.find(key, &self.arena);
-            if let Some(number) = number
-                && self.of_key.get(number as usize).is_some_and(|of_key| of_key.right != List::EMPTY)
-            {
-                self.keys.used(number, false);
-            }
-            let number = number.unwrap_or(NONE);
-            if !self.waits || self.latest(number, moment.time).is_none() {
-                self.join_ready(emit);
-                self.join(number, moment.time, bytes, emit);
-                return self.trim(number, self.least_needed(moment.marks));
-            }
-            let row = self.keep_left(bytes, number, moment.time);
-            self.ready.push(row);
-            (self.least_ready, self.ready_marks) = (self.least_ready.min(moment.time), moment.marks);
-            if self.ready.len() == CHUNK {
-                self.join_ready(emit);
-            }
-            return;
+        if !is_ready {
+            let number = self.enter(key);
+            let spare = self.spare.pop().unwrap_or_default();
+            self.spare_bytes -= spare.taken();
+            // Rows of one length follow each other in the same blocks.
+            let block = self.arena.replace(spare, bytes);
+            let row = self.keep(block, number, moment.time);
+            self.of_key.get_mut(number as usize).into_iter().for_each(|of_key| of_key.waiting += 1);
+            return self.waiting.push(moment.time, row);
         }
-        let number = self.enter(key);
-        let row = self.keep_left(bytes, number, moment.time);
-        self.waiting.push(moment.time, row);
+        let number = self.keys.find(key, &self.arena).unwrap_or(NONE);
+        if self.of_key.get(number as usize).is_some_and(|of_key| of_key.right != List::EMPTY) {
+            self.keys.used(number, false);
+        }
+        let Some(Kept { block: right, .. }) = self.latest(number, moment.time) else {
+            self.join_ready(emit);
+            self.leave_alone(number, bytes, emit);
+            return self.trim(number, self.least_needed(moment.marks));
+        };
+        self.ready_bytes.extend_from_slice(bytes);
+        self.ready.push(Ready { end: self.ready_bytes.len(), key: number, right });
+        self.ready_marks = moment.marks;
+        if self.ready.len() == CHUNK || self.ready_bytes.len() >= MOST_READY_BYTES {
+            self.join_ready(emit);
+        }
     }
 
-    /// Keeps a left row until it is joined.
+    /// Keeps a row, in no list yet.
     #[inline]
-    fn keep_left(&mut self, bytes: &[u8], number: u32, time: i64) -> u32 {
-        let spare = self.spare.pop().unwrap_or_default();
-        self.spare_bytes -= spare.taken();
-        // Rows of one length follow each other in the same blocks.
-        let block = self.arena.replace(spare, bytes);
-        let kept = Kept { time, block, key: number, older: NONE, newer: NONE, is_matched: false };
-        let row = self.rows.add(kept);
-        if let Some(of_key) = self.of_key.get_mut(number as usize) {
-            of_key.waiting += 1;
-        }
-        row
+    fn keep(&mut self, block: Block, key: u32, time: i64) -> u32 {
+        self.rows.add(Kept { time, block, key, older: NONE, newer: NONE, is_matched: false })
     }
 
     fn enter(&mut self, key: &[u8]) -> u32 {
@@ -195,18 +201,12 @@ impl Asof {
         number
     }
 
-    /// Emits a left row with the right one that is latest for its time. If that may be gone, because the left row comes late, it counts as
-    /// late.
-    fn join(&mut self, number: u32, time: i64, bytes: &[u8], emit: Emit<'_>) {
-        match self.latest(number, time) {
-            Some(right) => emit(Ok(Made::pair([Some(bytes), Some(self.arena.get(right.block))]))),
-            None => {
-                let is_late = self.of_key.get(number as usize).is_some_and(|of_key| of_key.had_older);
-                self.lost.late += u64::from(is_late);
-                if self.is_left {
-                    emit_alone(0, bytes, emit);
-                }
-            }
+    /// Emits a left row that has no partner, if such rows leave. It counts as late if that may be gone, because the row comes late.
+    fn leave_alone(&mut self, number: u32, bytes: &[u8], emit: Emit<'_>) {
+        let is_late = self.of_key.get(number as usize).is_some_and(|of_key| of_key.had_older);
+        self.lost.late += u64::from(is_late);
+        if self.is_left {
+            emit_alone(0, bytes, emit);
         }
     }
 
@@ -241,8 +241,7 @@ impl Asof {
     fn take_right(&mut self, bytes: &[u8], key: &[u8], moment: Moment) {
         let number = self.enter(key);
         let block = self.arena.put(bytes);
-        let kept = Kept { time: moment.time, block, key: number, older: NONE, newer: NONE, is_matched: false };
-        let row = self.rows.add(kept);
+        let row = self.keep(block, number, moment.time);
         let Some(mut list) = self.of_key.get(number as usize).map(|of_key| of_key.right) else { return };
         self.keys.used(number, list == List::EMPTY);
         // Of rows of one time the last one counts; where the order of arrival must not, that with the greater bytes.
@@ -282,17 +281,30 @@ impl Asof {
         self.is_due(marks)
     }
 
-    /// Joins the left rows that wait for others alone.
+    /// Emits the left rows that are ready, and lets go of the right rows that no other one needs.
     #[inline]
     pub(super) fn join_ready(&mut self, emit: Emit<'_>) {
         if self.ready.is_empty() {
             return;
         }
-        let mut ready = std::mem::take(&mut self.ready);
-        self.least_ready = i64::MAX;
-        self.join_kept(&ready, self.ready_marks, emit);
-        ready.clear();
+        let (mut pairs, mut from): ([Pair<'_>; CHUNK], _) = ([[None; 2]; CHUNK], 0);
+        for (place, Ready { end, right, .. }) in pairs.iter_mut().zip(&self.ready) {
+            *place = [self.ready_bytes.get(from..*end), Some(self.arena.get(*right))];
+            from = *end;
+        }
+        emit(Ok(Made::Pairs(pairs.get(..self.ready.len()).unwrap_or_default())));
+        let (ready, least) = (std::mem::take(&mut self.ready), self.least_needed(self.ready_marks));
+        let mut last = NONE;
+        for Ready { key, .. } in &ready {
+            if std::mem::replace(&mut last, *key) != *key {
+                self.trim(*key, least);
+            }
+        }
         self.ready = ready;
+        self.ready.clear();
+        self.ready_bytes.clear();
+        // The memory of a long row does not stay.
+        self.ready_bytes.shrink_to(2 * MOST_READY_BYTES);
     }
 
     /// Joins left rows that are kept, and lets go of them and of what no other one needs.
@@ -412,13 +424,13 @@ impl Asof {
         let number = self.enter(&key);
         self.of_key.get_mut(number as usize).into_iter().for_each(|of_key| of_key.had_older |= had_older);
         let block = self.arena.put(bytes);
-        let kept = Kept { time, block, key: number, older: NONE, newer: NONE, is_matched: false };
-        Ok((number, self.rows.add(kept)))
+        Ok((number, self.keep(block, number, time)))
     }
 
     /// Forgets the oldest right row of the key that was not used for the longest, and the key with its last one; where there are no
     /// right rows, the left row that waits for the least time. Returns whether there was one.
-    pub(super) fn forget(&mut self) -> bool {
+    pub(super) fn forget(&mut self, emit: Emit<'_>) -> bool {
+        self.join_ready(emit);
         if let Some(number) = self.keys.oldest()
             && let Some(of_key) = self.of_key.get_mut(number as usize)
         {

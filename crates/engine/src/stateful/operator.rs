@@ -313,7 +313,7 @@ impl Operator {
             Operator::Over(over) => over.forget(),
             Operator::CorrectedOver(over) => over.forget(),
             Operator::Join(join) => join.forget(),
-            Operator::Asof(asof) => asof.forget(),
+            Operator::Asof(asof) => asof.forget(emit),
             Operator::First(first) => first.forget(),
         }
     }

@@ -197,9 +197,9 @@ impl Pairs {
         Ok(row)
     }
 
-    /// The rows of the pairs of a chunk.
+    /// The rows of the pairs of a chunk, back to back, and the length of each.
     #[inline]
-    fn make_chunk(&mut self, pairs: &[Pair<'_>]) -> impl Iterator<Item = &[u8]> {
+    fn make_chunk(&mut self, pairs: &[Pair<'_>]) -> (&[u8], usize) {
         let Pairs { sides, blank, blanks, rows, .. } = self;
         let (row_bytes, length) = (blank.len().max(1), pairs.len() * blank.len());
         let (rows, blanks) = (rows.get_mut(..length).unwrap_or_default(), blanks.get(..length).unwrap_or_default());
@@ -215,7 +215,7 @@ impl Pairs {
             }
             side.moves.run_all(own.get(..pairs.len()).unwrap_or_default(), rows);
         }
-        rows.chunks_exact(row_bytes)
+        (rows, row_bytes)
     }
 }
 
@@ -287,15 +287,17 @@ impl PairPlan {
         self.pairs.make(pair)
     }
 
-    /// Hands over what is made of each of these pairs that passes, if all of them can be made together; whether they can.
+    /// Hands over what is made of these pairs that pass, if all of them can be made together: rows back to back, and the length of
+    /// each. Whether they can.
     #[inline]
-    pub(super) fn make_all(&mut self, pairs: &[Pair<'_>], mut made: impl FnMut(&[u8])) -> bool {
+    pub(super) fn make_all(&mut self, pairs: &[Pair<'_>], mut made: impl FnMut(&[u8], usize)) -> bool {
         let PairPlan { tests, pairs: rows, is_direct } = self;
         let is_chunk = *is_direct && pairs.len() >= FEW && rows.chunk >= FEW;
         let Some(tests) = tests.as_ref().filter(|_| is_chunk) else { return false };
         for pairs in pairs.chunks(rows.chunk) {
             if tests.is_empty() {
-                rows.make_chunk(pairs).for_each(&mut made);
+                let (rows, length) = rows.make_chunk(pairs);
+                made(rows, length);
                 continue;
             }
             let mut passed: [Pair<'_>; CHUNK] = [[None; 2]; CHUNK];
@@ -304,7 +306,8 @@ impl PairPlan {
                 *place = *pair;
                 count + 1
             });
-            rows.make_chunk(passed.get(..count).unwrap_or_default()).for_each(&mut made);
+            let (rows, length) = rows.make_chunk(passed.get(..count).unwrap_or_default());
+            made(rows, length);
         }
         true
     }
@@ -472,7 +475,7 @@ mod tests {
             }
             for count in [1, 4, 31, 32, 33, 70] {
                 let mut made = Vec::new();
-                if plan.make_all(&pairs[..count], |row| made.push(row.to_vec())) {
+                if plan.make_all(&pairs[..count], |rows, length| made.extend(rows.chunks(length).map(<[u8]>::to_vec))) {
                     let wanted: Vec<_> = wanted[..count].iter().flatten().cloned().collect();
                     assert_eq!(made, wanted, "{select} {rest}");
                 }

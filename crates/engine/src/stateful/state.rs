@@ -131,6 +131,13 @@ impl Flow<'_> {
         self.out.push(row);
         self.made += 1;
     }
+
+    /// The same for rows of this length, back to back.
+    #[inline]
+    fn push_rows(&mut self, rows: &[u8], length: usize) {
+        self.out.push_rows(rows, length);
+        self.made += rows.len() / length.max(1);
+    }
 }
 
 impl Stage {
@@ -643,12 +650,12 @@ impl<'w> Walk<'w> {
     fn pass_pairs(&mut self, then: &mut Then, pairs: &[Pair<'_>], flow: &mut Flow<'_>) {
         let Then { pairs: plan, to, passed, .. } = then;
         let are_made = plan.as_mut().is_some_and(|plan| {
-            plan.make_all(pairs, |row| match *to {
-                Some(port) => {
+            plan.make_all(pairs, |rows, length| match *to {
+                Some(port) => rows.chunks_exact(length).for_each(|row| {
                     self.feed(port, [Change::row(row)], flow);
                     *passed += 1;
-                }
-                None => flow.push(row),
+                }),
+                None => flow.push_rows(rows, length),
             })
         });
         if !are_made {

@@ -254,6 +254,29 @@ pub(crate) struct EdgeSink<'a> {
 }
 
 impl EdgeSink<'_> {
+    #[inline]
+    fn has_room(&self, bytes: usize) -> bool {
+        let builder = &*self.builder;
+        builder.open.as_ref().is_some_and(|open| builder.used + bytes <= open.capacity().min(PIECE_BYTES))
+    }
+
+    /// Copies records of this length into the open buffer, which has room for them.
+    #[inline]
+    fn put(&mut self, records: &[u8], length: usize) {
+        let builder = &mut *self.builder;
+        builder.out_bytes += records.len();
+        let end = builder.used + records.len();
+        let place = builder.open.as_mut().and_then(|open| open.get_mut(builder.used..end));
+        debug_assert!(place.is_some(), "the open buffer has room for {} bytes", records.len());
+        let Some(place) = place else { return };
+        place.copy_from_slice(records);
+        while builder.used < end {
+            builder.batch.records.push(Span { slice: 0, start: builder.used as u32, len: length as u32 });
+            builder.used += length.max(1);
+        }
+        builder.used = end;
+    }
+
     #[cold]
     fn open(&mut self, record: &[u8]) -> bool {
         let builder = &mut *self.builder;
@@ -280,20 +303,18 @@ impl EdgeSink<'_> {
 impl Sink for EdgeSink<'_> {
     #[inline]
     fn push(&mut self, record: &[u8]) {
-        self.builder.out_bytes += record.len();
-        let has_room = |builder: &BatchBuilder| {
-            builder.open.as_ref().is_some_and(|open| builder.used + record.len() <= open.capacity().min(PIECE_BYTES))
-        };
-        if !has_room(self.builder) && !self.open(record) {
-            return;
+        if self.has_room(record.len()) || self.open(record) {
+            self.put(record, record.len());
+        } else {
+            self.builder.out_bytes += record.len();
         }
-        let builder = &mut *self.builder;
-        let end = builder.used + record.len();
-        let place = builder.open.as_mut().and_then(|open| open.get_mut(builder.used..end));
-        debug_assert!(place.is_some(), "the open buffer has room for {} bytes", record.len());
-        let Some(place) = place else { return };
-        place.copy_from_slice(record);
-        builder.batch.records.push(Span { slice: 0, start: builder.used as u32, len: record.len() as u32 });
-        builder.used = end;
+    }
+
+    /// At once, if the open buffer has room for all of them.
+    fn push_rows(&mut self, records: &[u8], length: usize) {
+        match self.has_room(records.len()) {
+            true => self.put(records, length),
+            false => records.chunks_exact(length.max(1)).for_each(|record| self.push(record)),
+        }
     }
 }
