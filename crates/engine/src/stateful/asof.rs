@@ -6,7 +6,7 @@ use crossdock_query::{AsofJoin, JoinKind, RowTime};
 
 use super::arena::{Arena, Block};
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
-use super::moment::{Budget, Emit, Lost, Made, Moment, Pair};
+use super::moment::{Budget, Emit, Lost, Made, Pair, TimedRows};
 use super::pair::{CHUNK, emit_alone};
 use super::rows::{Kept, List, ROW_BYTES, Rows};
 use super::time_queue::TimeQueue;
@@ -14,8 +14,6 @@ use crate::saved::{SavedBytes, put_bytes, put_flag, put_i64};
 
 /// The memory of left rows that have left which is kept for others: as much as waits where one stream comes a few packets behind the other.
 const MOST_SPARE: usize = 1 << 20;
-/// The bytes of rows that are ready which are gathered at most.
-const MOST_READY_BYTES: usize = 64 << 10;
 
 /// The state of such a join: by key, the right rows that left rows may need, and left rows that wait.
 #[derive(Debug)]
@@ -35,12 +33,8 @@ pub(super) struct Asof {
     of_key: MappedVec<OfKey>,
     /// The left rows that wait, by their times.
     waiting: TimeQueue<u32>,
-    /// Left rows that wait for no right row, but for others that leave with them: in order of arrival, and their bytes. None is left
-    /// when a right row comes, or when something is forgotten.
+    /// Of the rows that are taken, the left ones that have their partners and leave together, in order.
     ready: Vec<Ready>,
-    ready_bytes: Vec<u8>,
-    /// The marks with the last of those.
-    ready_marks: [i64; 2],
     key: Vec<u8>,
     pub(super) lost: Lost,
 }
@@ -48,8 +42,8 @@ pub(super) struct Asof {
 /// A left row that has its partner.
 #[derive(Clone, Copy, Debug)]
 struct Ready {
-    /// Where its bytes end.
-    end: usize,
+    /// Its place among the rows that are taken.
+    place: usize,
     key: u32,
     /// Its right row.
     right: Block,
@@ -90,8 +84,6 @@ impl Asof {
             of_key: MappedVec::default(),
             waiting: TimeQueue::default(),
             ready: Vec::with_capacity(CHUNK),
-            ready_bytes: Vec::new(),
-            ready_marks: [i64::MIN; 2],
             key: Vec::new(),
             lost: Lost::default(),
         })
@@ -129,59 +121,63 @@ impl Asof {
         side == 0 && self.is_left
     }
 
-    /// Takes a row of a side.
+    /// Takes rows of a side, at most a chunk, with their times; these are the marks before each of them.
     #[inline]
-    pub(super) fn take(&mut self, side: usize, bytes: &[u8], moment: Moment, emit: Emit<'_>) {
+    pub(super) fn take(&mut self, side: usize, (rows, times): TimedRows<'_>, marks: [i64; 2], emit: Emit<'_>) {
         let own = usize::from(side != 0);
-        if self.waits && moment.time < moment.marks[own] {
-            self.lost.late += 1;
-            return;
-        }
         let mut key = std::mem::take(&mut self.key);
-        let has_null = self.columns[own].read(&Record::assume_checked(&self.formats[own], bytes), &mut key);
-        if side == 0 {
-            self.take_left(bytes, (!has_null).then_some(&key), moment, emit);
-        } else if !has_null {
-            self.join_ready(emit);
-            self.take_right(bytes, &key, moment);
+        for (place, (bytes, time)) in rows.iter().zip(times).enumerate() {
+            if self.waits && *time < marks[own] {
+                self.lost.late += 1;
+                continue;
+            }
+            let has_null = self.columns[own].read(&Record::assume_checked(&self.formats[own], bytes), &mut key);
+            match (side, has_null) {
+                (0, true) if self.is_left => {
+                    self.join_ready(rows, marks, emit);
+                    emit_alone(0, bytes, emit);
+                }
+                (_, true) => {}
+                (0, false) if self.waits && !is_ready(*time, marks[1], self.is_strict) => self.wait(bytes, &key, *time),
+                (0, false) => self.take_left((rows, place), &key, (*time, marks), emit),
+                (_, false) => self.take_right(bytes, &key, (*time, marks)),
+            }
         }
         self.key = key;
+        self.join_ready(rows, marks, emit);
     }
 
-    fn take_left(&mut self, bytes: &[u8], key: Option<&Vec<u8>>, moment: Moment, emit: Emit<'_>) {
-        let is_ready = !self.waits || is_ready(moment.time, moment.marks[1], self.is_strict);
-        let Some(key) = key else {
-            if self.is_left {
-                self.join_ready(emit);
-                emit_alone(0, bytes, emit);
-            }
-            return;
-        };
-        if !is_ready {
-            let number = self.enter(key);
-            let spare = self.spare.pop().unwrap_or_default();
-            self.spare_bytes -= spare.taken();
-            // Rows of one length follow each other in the same blocks.
-            let block = self.arena.replace(spare, bytes);
-            let row = self.keep(block, number, moment.time);
-            self.of_key.get_mut(number as usize).into_iter().for_each(|of_key| of_key.waiting += 1);
-            return self.waiting.push(moment.time, row);
-        }
+    /// Keeps a left row until all right rows have come that it may need.
+    fn wait(&mut self, bytes: &[u8], key: &[u8], time: i64) {
+        let number = self.enter(key);
+        let spare = self.spare.pop().unwrap_or_default();
+        self.spare_bytes -= spare.taken();
+        // Rows of one length follow each other in the same blocks.
+        let block = self.arena.replace(spare, bytes);
+        let row = self.keep(block, number, time);
+        self.of_key.get_mut(number as usize).into_iter().for_each(|of_key| of_key.waiting += 1);
+        self.waiting.push(time, row);
+    }
+
+    /// Takes a left row that waits for none.
+    #[inline]
+    fn take_left(
+        &mut self,
+        (rows, place): (&[&[u8]], usize),
+        key: &[u8],
+        (time, marks): (i64, [i64; 2]),
+        emit: Emit<'_>,
+    ) {
         let number = self.keys.find(key, &self.arena).unwrap_or(NONE);
         if self.of_key.get(number as usize).is_some_and(|of_key| of_key.right != List::EMPTY) {
             self.keys.used(number, false);
         }
-        let Some(Kept { block: right, .. }) = self.latest(number, moment.time) else {
-            self.join_ready(emit);
-            self.leave_alone(number, bytes, emit);
-            return self.trim(number, self.least_needed(moment.marks));
-        };
-        self.ready_bytes.extend_from_slice(bytes);
-        self.ready.push(Ready { end: self.ready_bytes.len(), key: number, right });
-        self.ready_marks = moment.marks;
-        if self.ready.len() == CHUNK || self.ready_bytes.len() >= MOST_READY_BYTES {
-            self.join_ready(emit);
+        if let Some(Kept { block: right, .. }) = self.latest(number, time) {
+            return self.ready.push(Ready { place, key: number, right });
         }
+        self.join_ready(rows, marks, emit);
+        self.leave_alone(number, rows.get(place).copied().unwrap_or_default(), emit);
+        self.trim(number, self.least_needed(marks));
     }
 
     /// Keeps a row, in no list yet.
@@ -238,17 +234,17 @@ impl Asof {
         }
     }
 
-    fn take_right(&mut self, bytes: &[u8], key: &[u8], moment: Moment) {
+    fn take_right(&mut self, bytes: &[u8], key: &[u8], (time, marks): (i64, [i64; 2])) {
         let number = self.enter(key);
         let block = self.arena.put(bytes);
-        let row = self.keep(block, number, moment.time);
+        let row = self.keep(block, number, time);
         let Some(mut list) = self.of_key.get(number as usize).map(|of_key| of_key.right) else { return };
         self.keys.used(number, list == List::EMPTY);
         // Of rows of one time the last one counts; where the order of arrival must not, that with the greater bytes.
-        let mut before = self.rows.last_until(list, moment.time);
+        let mut before = self.rows.last_until(list, time);
         while self.waits
             && let Some(other) = self.rows.get(before)
-            && other.time == moment.time
+            && other.time == time
             && self.arena.get(other.block) > bytes
         {
             before = other.older;
@@ -257,13 +253,12 @@ impl Asof {
         if let Some(of_key) = self.of_key.get_mut(number as usize) {
             of_key.right = list;
         }
-        self.trim(number, self.least_needed(moment.marks));
+        self.trim(number, self.least_needed(marks));
     }
 
     /// Joins the left rows that have waited long enough, as far as the budget goes; returns whether there are more.
     #[inline]
     pub(super) fn release(&mut self, marks: [i64; 2], budget: &Budget, emit: Emit<'_>) -> bool {
-        self.join_ready(emit);
         while self.is_due(marks) && !budget.is_spent() {
             let (mut due, mut count) = ([NONE; CHUNK], 0);
             let (is_strict, right_mark) = (self.is_strict, marks[1]);
@@ -281,30 +276,24 @@ impl Asof {
         self.is_due(marks)
     }
 
-    /// Emits the left rows that are ready, and lets go of the right rows that no other one needs.
+    /// Emits the left rows that are ready, of those that are taken, and lets go of the right rows that no other one needs.
     #[inline]
-    pub(super) fn join_ready(&mut self, emit: Emit<'_>) {
+    fn join_ready(&mut self, rows: &[&[u8]], marks: [i64; 2], emit: Emit<'_>) {
         if self.ready.is_empty() {
             return;
         }
-        let (mut pairs, mut from): ([Pair<'_>; CHUNK], _) = ([[None; 2]; CHUNK], 0);
-        for (place, Ready { end, right, .. }) in pairs.iter_mut().zip(&self.ready) {
-            *place = [self.ready_bytes.get(from..*end), Some(self.arena.get(*right))];
-            from = *end;
+        let mut pairs: [Pair<'_>; CHUNK] = [[None; 2]; CHUNK];
+        for (pair, Ready { place, right, .. }) in pairs.iter_mut().zip(&self.ready) {
+            *pair = [rows.get(*place).copied(), Some(self.arena.get(*right))];
         }
         emit(Ok(Made::Pairs(pairs.get(..self.ready.len()).unwrap_or_default())));
-        let (ready, least) = (std::mem::take(&mut self.ready), self.least_needed(self.ready_marks));
-        let mut last = NONE;
-        for Ready { key, .. } in &ready {
-            if std::mem::replace(&mut last, *key) != *key {
-                self.trim(*key, least);
+        let (mut ready, least, mut last) = (std::mem::take(&mut self.ready), self.least_needed(marks), NONE);
+        for Ready { key, .. } in ready.drain(..) {
+            if std::mem::replace(&mut last, key) != key {
+                self.trim(key, least);
             }
         }
         self.ready = ready;
-        self.ready.clear();
-        self.ready_bytes.clear();
-        // The memory of a long row does not stay.
-        self.ready_bytes.shrink_to(2 * MOST_READY_BYTES);
     }
 
     /// Joins left rows that are kept, and lets go of them and of what no other one needs.
@@ -429,8 +418,7 @@ impl Asof {
 
     /// Forgets the oldest right row of the key that was not used for the longest, and the key with its last one; where there are no
     /// right rows, the left row that waits for the least time. Returns whether there was one.
-    pub(super) fn forget(&mut self, emit: Emit<'_>) -> bool {
-        self.join_ready(emit);
+    pub(super) fn forget(&mut self) -> bool {
         if let Some(number) = self.keys.oldest()
             && let Some(of_key) = self.of_key.get_mut(number as usize)
         {

@@ -29,6 +29,9 @@ impl<'r> Change<'r> {
     }
 }
 
+/// Rows, and the time of each.
+pub(super) type TimedRows<'r> = (&'r [&'r [u8]], &'r [i64]);
+
 /// Something that an operator gives to the program behind it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Made<'r> {

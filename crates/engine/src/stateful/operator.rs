@@ -9,7 +9,7 @@ use super::first_rows::FirstRows;
 use super::join::Join;
 use super::latest::{Latest, StateOrder};
 use super::lookup::Lookup;
-use super::moment::{Budget, Change, Emit, Lost, Made, Moment};
+use super::moment::{Budget, Change, Emit, Lost, Made, Moment, TimedRows};
 use super::over::Over;
 use super::pair::emit_alone;
 use super::table::TableRows;
@@ -106,19 +106,27 @@ impl Operator {
             Operator::Windows(windows) => windows.take(row, moment, emit),
             Operator::Over(over) => over.take(row, emit),
             Operator::Join(join) => join.take(input, row, moment, emit),
-            Operator::Asof(asof) => asof.take(input, row, moment, emit),
+            Operator::Asof(asof) => asof.take(input, (&[row], &[moment.time]), moment.marks, emit),
             Operator::Latest(latest) => latest.take(&[row], moment.time, emit),
             Operator::Lookup(lookup) => lookup.take(row, table, emit),
             Operator::First(first) => first.take(row, moment, emit),
         }
     }
 
-    /// Takes rows into the state of a stream.
+    /// Takes rows of an input, at most a chunk, that come at the same marks; for operators that [take several](Operator::takes_several).
     #[inline]
-    pub(super) fn keep(&mut self, rows: &[&[u8]], now: i64, emit: Emit<'_>) {
-        if let Operator::Latest(latest) = self {
-            latest.take(rows, now, emit);
+    pub(super) fn take_rows(&mut self, input: usize, rows: TimedRows<'_>, moment: Moment, emit: Emit<'_>) {
+        match self {
+            Operator::Asof(asof) => asof.take(input, rows, moment.marks, emit),
+            Operator::Latest(latest) => latest.take(rows.0, moment.time, emit),
+            _ => debug_assert!(false, "it takes rows one by one"),
         }
+    }
+
+    /// Whether it takes several rows at once. Others may have work that is due between two of them.
+    #[inline]
+    pub(super) fn takes_several(&self) -> bool {
+        matches!(self, Operator::Asof(_) | Operator::Latest(_))
     }
 
     /// Whether a row of this input leaves without a partner, where it finds none.
@@ -227,7 +235,6 @@ impl Operator {
             Operator::Windows(windows) => windows.settle(emit),
             Operator::Latest(latest) => latest.settle(emit),
             Operator::Join(join) => join.settle(emit),
-            Operator::Asof(asof) => asof.join_ready(emit),
             _ => {}
         }
     }
@@ -313,7 +320,7 @@ impl Operator {
             Operator::Over(over) => over.forget(),
             Operator::CorrectedOver(over) => over.forget(),
             Operator::Join(join) => join.forget(),
-            Operator::Asof(asof) => asof.forget(emit),
+            Operator::Asof(asof) => asof.forget(),
             Operator::First(first) => first.forget(),
         }
     }

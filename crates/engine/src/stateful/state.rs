@@ -6,7 +6,7 @@ use crossdock_query::{DerivedTime, EvalError, Interpreter, Port, StatefulProgram
 use super::latest::StateOrder;
 use super::moment::{Budget, Change, Lost, Made, Moment, Pair};
 use super::operator::Operator;
-
+use super::pair::CHUNK;
 use super::table::{StageTables, TableRows};
 use super::then::{StageRow, Then, Thens};
 use super::word::WordColumn;
@@ -80,6 +80,13 @@ impl Input {
     /// Whether a row has come that others may wait for. Those that come from a stage need none: it ends after its rows.
     fn has_begun(&self) -> bool {
         self.time.is_none() || self.derived.is_some() || self.mark > i64::MIN
+    }
+
+    /// The watermark by a row of this time, and whether that is a newer one.
+    #[inline]
+    fn mark_of(&self, time: i64) -> (i64, bool) {
+        let mark = time.saturating_sub(self.lateness);
+        (mark, self.time.is_some() && self.derived.is_none() && mark > self.mark)
     }
 
     fn end(&mut self) {
@@ -164,8 +171,7 @@ impl Stage {
     fn goes_on(&mut self, input: usize, time: i64) -> bool {
         let is_only = self.inputs.len() == 1;
         let Some(input) = self.inputs.get_mut(input) else { return false };
-        let mark = time.saturating_sub(input.lateness);
-        let is_newest = input.time.is_some() && input.derived.is_none() && mark > input.mark;
+        let (mark, is_newest) = input.mark_of(time);
         if is_newest {
             input.mark = mark;
             self.note_marks();
@@ -199,6 +205,60 @@ impl Stage {
         let moment = self.moment(time, now);
         self.operator.take((input, change), moment, table, &mut |row| pass(row, flow));
         self.goes_on(input, time)
+    }
+
+    /// The same for rows of a source, up to one after which the stage is to be settled: how many, and whether it is. Before each of them
+    /// the budget is renewed, or before all that the operator takes at once.
+    #[inline]
+    fn give_rows(
+        &mut self,
+        input: usize,
+        rows: &[&[u8]],
+        (now, table, budget): (i64, Option<&TableRows>, &Budget),
+        flow: &mut Flow<'_>,
+        pass: &mut impl FnMut(Result<Made<'_>, EvalError>, &mut Flow<'_>),
+    ) -> (usize, bool) {
+        let mut given = 0;
+        let mut times = [now; CHUNK];
+        while let Some(rows) = rows.get(given..).filter(|rows| !rows.is_empty()) {
+            budget.renew();
+            let count = if self.operator.takes_several() { self.at_once(input, rows, &mut times) } else { 0 };
+            let is_due = match (rows.get(..count), times.get(..count)) {
+                (Some(rows), Some(times @ [.., last])) => {
+                    let moment = self.moment(*last, now);
+                    self.operator.take_rows(input, (rows, times), moment, &mut |row| pass(row, flow));
+                    self.goes_on(input, *last)
+                }
+                _ => self.give(input, Change::row(rows[0]), (now, table), flow, pass),
+            };
+            given += count.max(1);
+            if is_due {
+                return (given, true);
+            }
+        }
+        (given, false)
+    }
+
+    /// How many of these rows come at the same marks, with their times: up to the first that is the newest of its input. None if that
+    /// one has no time, or if more is due than was done.
+    #[inline]
+    fn at_once(&self, input: usize, rows: &[&[u8]], times: &mut [i64; CHUNK]) -> usize {
+        let most = rows.len().min(CHUNK);
+        match self.inputs.get(input) {
+            _ if self.is_behind => return 0,
+            Some(Input { time: Some(_), .. }) => {}
+            _ => return most,
+        }
+        let mut count = 0;
+        for (row, place) in rows.iter().zip(times) {
+            let Some(time) = self.time_of(input, row, i64::MIN) else { break };
+            *place = time;
+            count += 1;
+            if self.inputs.get(input).is_some_and(|input| input.mark_of(time).1) {
+                break;
+            }
+        }
+        count
     }
 
     /// The time of a row of an input; `None` if it has none and needs one.
@@ -317,28 +377,11 @@ impl State {
 
     /// Takes rows that a reader made, few at a time.
     pub(super) fn take(&mut self, thens: &mut [Thens], port: Port, rows: &[&[u8]], flow: &mut Flow<'_>) {
-        self.budget.renew();
-        if self.keeps_latest(port) {
-            let now = self.now;
-            let mut walk = self.walk(thens);
-            if let Some((stage, thens, mut behind)) = walk.at(port.stage) {
-                stage.operator.keep(rows, now, &mut |row| behind.pass(thens, row, flow));
-            }
-            return;
-        }
-        self.walk(thens).feed(port, rows.iter().map(|row| Change::row(row)), flow);
+        self.walk(thens).feed_rows(port, rows, flow);
         // A stage by itself keeps within the bound. Those that no row came to use what they did.
         if self.stages.len() > 1 && self.stages.iter().map(|stage| stage.used).sum::<usize>() > self.max_bytes {
             self.shed(thens, flow);
         }
-    }
-
-    /// Whether rows of this input go by nothing but the time of their arrival, into a state that keeps within its own bounds.
-    #[inline]
-    fn keeps_latest(&self, port: Port) -> bool {
-        let [stage] = &self.stages[..] else { return false };
-        let is_open = || stage.inputs.get(port.input).is_some_and(|input| !input.is_over);
-        matches!(stage.operator, Operator::Latest(_)) && !stage.is_behind && is_open()
     }
 
     /// Whether no row leaves, whatever comes.
@@ -518,40 +561,50 @@ impl<'w> Walk<'w> {
         Some((stage, behind, Walk { stages, thens, first: number + 1, now, max_bytes, budget }))
     }
 
-    /// Gives changes to a stage one by one, and lets time go on with each that is the newest of its input. Several are rows of a source; each
-    /// has a budget of its own.
+    /// Gives rows of a source to a stage, and lets time go on with each that is the newest of its input.
     #[inline]
-    fn feed<'c, C>(&mut self, port: Port, changes: C, flow: &mut Flow<'_>)
-    where
-        C: IntoIterator<Item = Change<'c>, IntoIter: ExactSizeIterator>,
-    {
-        let (now, max_bytes, table) = (self.now, self.max_bytes, flow.tables.rows(port.stage));
+    fn feed_rows(&mut self, port: Port, mut rows: &[&[u8]], flow: &mut Flow<'_>) {
+        let (now, table, budget) = (self.now, flow.tables.rows(port.stage), self.budget);
         if self.is_over(port) {
             self.reopen(port);
         }
-        let (mut changes, mut is_first) = (changes.into_iter(), true);
-        while changes.len() > 0 {
+        while !rows.is_empty() {
             let Some((stage, thens, mut behind)) = self.at(port.stage) else { return };
-            let mut is_corrected = false;
-            let is_due = changes.by_ref().any(|change| {
-                if !std::mem::take(&mut is_first) {
-                    behind.budget.renew();
-                }
-                is_corrected |= change.before.is_some();
-                stage.give(port.input, change, (now, table), flow, &mut |row, flow| behind.pass(thens, row, flow))
-            });
+            let mut pass = |made: Result<Made<'_>, EvalError>, flow: &mut Flow<'_>| behind.pass(thens, made, flow);
+            let (given, is_due) = stage.give_rows(port.input, rows, (now, table, budget), flow, &mut pass);
+            rows = rows.get(given..).unwrap_or_default();
             if is_due {
                 self.settle(port.stage, flow);
             }
-            let place = port.stage.checked_sub(self.first);
-            let Some(stage) = place.and_then(|place| self.stages.get_mut(place)) else { return };
-            if is_corrected || !stage.operator.has_waiting() {
-                stage.used = stage.operator.used();
-            }
-            // Few rows may bring many to the stages behind, before the bytes of all are looked at.
-            if stage.used > max_bytes {
-                self.forget_beyond(port.stage, flow);
-            }
+            self.keep_within(port.stage, false, flow);
+        }
+    }
+
+    /// The same for a change by another stage, within the budget of the row that it comes of.
+    #[inline]
+    fn feed(&mut self, port: Port, change: Change<'_>, flow: &mut Flow<'_>) {
+        let (now, table) = (self.now, flow.tables.rows(port.stage));
+        if self.is_over(port) {
+            self.reopen(port);
+        }
+        let Some((stage, thens, mut behind)) = self.at(port.stage) else { return };
+        let mut pass = |made: Result<Made<'_>, EvalError>, flow: &mut Flow<'_>| behind.pass(thens, made, flow);
+        if stage.give(port.input, change, (now, table), flow, &mut pass) {
+            self.settle(port.stage, flow);
+        }
+        self.keep_within(port.stage, change.before.is_some(), flow);
+    }
+
+    /// Looks at the bytes that a stage keeps: few rows may bring many to the stages behind, before those of all are looked at.
+    #[inline]
+    fn keep_within(&mut self, number: usize, is_corrected: bool, flow: &mut Flow<'_>) {
+        let place = number.checked_sub(self.first);
+        let Some(stage) = place.and_then(|place| self.stages.get_mut(place)) else { return };
+        if is_corrected || !stage.operator.has_waiting() {
+            stage.used = stage.operator.used();
+        }
+        if stage.used > self.max_bytes {
+            self.forget_beyond(number, flow);
         }
     }
 
@@ -639,7 +692,7 @@ impl<'w> Walk<'w> {
         let Some(made) = flow.counted(made) else { return };
         match to {
             Some(port) => {
-                self.feed(port, [Change::row(made)], flow);
+                self.feed(port, Change::row(made), flow);
                 then.passed += 1;
             }
             None => flow.push(made),
@@ -652,7 +705,7 @@ impl<'w> Walk<'w> {
         let are_made = plan.as_mut().is_some_and(|plan| {
             plan.make_all(pairs, |rows, length| match *to {
                 Some(port) => rows.chunks_exact(length).for_each(|row| {
-                    self.feed(port, [Change::row(row)], flow);
+                    self.feed(port, Change::row(row), flow);
                     *passed += 1;
                 }),
                 None => flow.push_rows(rows, length),
@@ -688,7 +741,7 @@ impl<'w> Walk<'w> {
             (_, Some(made)) if had && made == former => {}
             (_, None) if !had => {}
             (Some(port), after) => {
-                self.feed(port, [Change { before: had.then_some(&former[..]), after }], flow);
+                self.feed(port, Change { before: had.then_some(&former[..]), after }, flow);
                 changed = true;
             }
             (None, after) => {
