@@ -197,6 +197,17 @@ mod mapping {
     pub(super) fn free(_start: NonNull<u8>, _bytes: usize) {}
 }
 
+impl<T: Copy> MappedVec<T> {
+    /// Asks for the cache line of an element that will be read or written soon; past the end nothing happens. A hint, which waits for
+    /// nothing: other work goes on while the line comes.
+    #[inline]
+    pub fn prefetch(&self, index: usize) {
+        if let Some(element) = self.get(index) {
+            crate::racy::prefetch(NonNull::from(element).cast());
+        }
+    }
+}
+
 impl<T: Copy> Drop for MappedVec<T> {
     fn drop(&mut self) {
         self.free();

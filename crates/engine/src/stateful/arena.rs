@@ -5,6 +5,9 @@ use crossdock_mailbox::MappedVec;
 /// Blocks begin at multiples of this many bytes.
 const UNIT: usize = 16;
 
+/// A line of the cache.
+const LINE: usize = 64;
+
 /// The memory that free blocks take, beside as much as those in use, before it counts as in use.
 pub(super) const MOST_LOOSE: usize = 1 << 15;
 
@@ -278,11 +281,11 @@ impl Arena {
         self.bytes.get(place as usize * UNIT..)?.first_chunk().copied()
     }
 
-    /// The bytes from the block at a place on, `most` of them or fewer.
+    /// Asks for the cache lines of the bytes from the block at a place on, that many.
     #[inline]
-    pub(super) fn bytes_from(&self, place: u32, most: usize) -> &[u8] {
-        let bytes = self.bytes.get(place as usize * UNIT..).unwrap_or_default();
-        bytes.get(..most).unwrap_or(bytes)
+    pub(super) fn prefetch(&self, place: u32, bytes: usize) {
+        let first = place as usize * UNIT;
+        (first..first + bytes).step_by(LINE).for_each(|at| self.bytes.prefetch(at));
     }
 
     /// A block of this length in place of this one: the same if it fits. Its bytes may be anything. An empty one if there is no room.

@@ -3,7 +3,7 @@
 use super::keys::Keys;
 
 /// Rows that are gathered before they are put in, and their bytes.
-pub(super) const MOST: usize = 32;
+const MOST: usize = 32;
 const MOST_BYTES: usize = 64 << 10;
 
 /// Rows with their keys, and something that is known of each. None are left when the handler has run.
@@ -31,10 +31,11 @@ impl<T> Default for Gathered<T> {
 }
 
 impl<T> Gathered<T> {
-    /// Adds a row. Whether they are enough to be put in.
+    /// Adds a row, and asks for its key's place in the index. Whether they are enough to be put in.
     #[inline]
     pub(super) fn push(&mut self, row: &[u8], key: &[u8], keys: &Keys, with: T) -> bool {
         let hash = keys.hash(key);
+        keys.prefetch(hash);
         self.bytes.extend_from_slice(row);
         let row_end = self.bytes.len();
         self.bytes.extend_from_slice(key);
@@ -47,12 +48,30 @@ impl<T> Gathered<T> {
         self.rows.is_empty()
     }
 
+    /// How many rows there are.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
     /// Looks for the numbers of all rows' keys.
     #[inline]
     pub(super) fn find(&mut self, keys: &Keys) {
-        let touched = self.rows.iter().fold(0, |sum: u64, row| sum.wrapping_add(keys.touch(row.hash)));
-        std::hint::black_box(touched);
         self.rows.iter_mut().for_each(|row| row.found = keys.glance(row.hash));
+    }
+
+    /// Looks for the number of the key of a row, if there is such a row.
+    #[inline]
+    pub(super) fn find_one(&mut self, place: usize, keys: &Keys) -> Option<u32> {
+        let row = self.rows.get_mut(place)?;
+        row.found = keys.glance(row.hash);
+        row.found
+    }
+
+    /// The number of the key that a row may have, if it was found.
+    #[inline]
+    pub(super) fn found(&self, place: usize) -> Option<u32> {
+        self.rows.get(place)?.found
     }
 
     /// The numbers of the keys that the rows may have, as far as they were found.

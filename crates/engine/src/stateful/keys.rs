@@ -402,10 +402,16 @@ impl Keys {
         }
     }
 
-    /// Looks at the place of a key with this hash in the index. So the places of several keys come into the cache at the same time.
+    /// Asks for the place of a key with this hash in the index, where it will be looked for soon.
     #[inline]
-    pub(super) fn touch(&self, hash: u32) -> u64 {
-        self.index.get(hash as usize & (self.index.len() - 1)).copied().unwrap_or(0)
+    pub(super) fn prefetch(&self, hash: u32) {
+        self.index.prefetch(hash as usize & (self.index.len() - 1));
+    }
+
+    /// The same for the entry of a key of this number.
+    #[inline]
+    pub(super) fn prefetch_entry(&self, number: u32) {
+        self.entries.prefetch(number as usize);
     }
 
     /// The number of the key with this hash, if there is one at its place or a few places behind it.

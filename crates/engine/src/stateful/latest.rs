@@ -9,8 +9,8 @@ use crossdock_format::{Format, Record};
 use crossdock_query::LatestByKey;
 
 use super::arena::{Arena, Block};
-use super::gathered::{Gathered, MOST};
-use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
+use super::gathered::Gathered;
+use super::keys::{ENTRY_BYTES, KeyColumns, Keys};
 use super::moment::{Budget, Emit, Lost, Made};
 use super::use_order::{PLACES, UseOrder};
 use crate::handler::ParameterValues;
@@ -29,9 +29,11 @@ const TIDIED: usize = 4;
 const KEY_BYTES: usize = ENTRY_BYTES + PLACES * size_of::<u32>();
 /// The bytes before a row in its block: the block's length, the number of the walk in which its key came first, and when the row came.
 const HEADER: usize = 16;
-/// The most bytes of a block that are looked at before a row is put in, and their distance: a line of the cache.
-const LOOKED_AT: usize = 1024;
-const LINE: usize = 64;
+/// The most bytes of a block that are asked for before a row is put in.
+const MOST_AHEAD: usize = 1024;
+/// Groups of rows on their way into the state: while rows of the last one are put in, the blocks of those before it are on their way
+/// into the cache, and their keys' entries and places in the index before that.
+const GROUPS: usize = 4;
 
 /// The state.
 #[derive(Debug)]
@@ -47,8 +49,8 @@ pub(super) struct Latest {
     keys: Keys,
     order: UseOrder,
     arena: Arena,
-    /// The bytes of a block that are looked at.
-    looked_at: usize,
+    /// The bytes of a block that are asked for.
+    ahead: usize,
     /// How many take what leaves; without any nothing does.
     readers: u32,
     /// Walks that were asked for, and whether one of them has not begun.
@@ -62,8 +64,8 @@ pub(super) struct Latest {
     /// A row of no key, for marks.
     blank: Vec<u8>,
     key: Vec<u8>,
-    /// With the time at which they came.
-    gathered: Gathered<i64>,
+    /// Rows that are yet to be put in, with the time at which they came: the newest group first, which is not full.
+    gathered: [Gathered<i64>; GROUPS],
     pub(super) lost: Lost,
 }
 
@@ -140,7 +142,7 @@ impl Latest {
             keys: Keys::default(),
             order: UseOrder::default(),
             arena: Arena::default(),
-            looked_at: (HEADER + format.fixed_bytes()).min(LOOKED_AT),
+            ahead: (HEADER + format.fixed_bytes()).min(MOST_AHEAD),
             readers: 0,
             walks: 0,
             wants_walk: false,
@@ -149,7 +151,7 @@ impl Latest {
             row: Vec::with_capacity(blank.len()),
             blank,
             key: Vec::new(),
-            gathered: Gathered::default(),
+            gathered: Default::default(),
             lost: Lost::default(),
         };
         latest.adopt(plan);
@@ -193,65 +195,57 @@ impl Latest {
         self.keys.len() > self.max_keys || self.arena.live() + self.keys.len() * KEY_BYTES > self.max_bytes
     }
 
-    /// Takes rows that came at this time. Those that come alone are gathered; of many only the keys are.
+    /// Takes rows that came at this time.
     #[inline]
     pub(super) fn take(&mut self, rows: &[&[u8]], now: i64, emit: Emit<'_>) {
-        if let [row] = rows {
-            if self.gather(row, row, now) {
-                self.settle(emit);
+        for row in rows {
+            let Latest { columns, format, key, keys, gathered: [newest, ..], .. } = self;
+            columns.read(&Record::assume_checked(format, row), key);
+            if newest.push(row, key, keys, now) {
+                self.go_on(emit);
             }
-            return;
         }
-        self.settle(emit);
-        for rows in rows.chunks(MOST) {
-            rows.iter().for_each(|row| _ = self.gather(row, &[], now));
-            self.put_gathered(rows, emit);
-        }
-    }
-
-    /// Gathers a row, or its key alone. Whether they are enough to be put in.
-    #[inline]
-    fn gather(&mut self, row: &[u8], kept: &[u8], now: i64) -> bool {
-        let Latest { columns, format, key, keys, gathered, .. } = self;
-        columns.read(&Record::assume_checked(format, row), key);
-        gathered.push(kept, key, keys, now)
     }
 
     /// Puts the rows in that were gathered.
     pub(super) fn settle(&mut self, emit: Emit<'_>) {
-        if !self.gathered.is_empty() {
-            self.put_gathered(&[], emit);
+        while self.gathered.iter().any(|group| !group.is_empty()) {
+            self.go_on(emit);
         }
     }
 
-    /// Puts rows in whose keys were gathered: these, or those that were gathered with them.
-    fn put_gathered(&mut self, rows: &[&[u8]], emit: Emit<'_>) {
-        self.gathered.find(&self.keys);
-        self.look_up();
-        let mut gathered = std::mem::take(&mut self.gathered);
-        let mut count = 0;
-        for (row, key, hash, now) in gathered.iter() {
-            self.put((rows.get(count).copied().unwrap_or(row), key, hash), *now, emit);
-            count += 1;
+    /// Puts the last group in, and asks for the memory that the rows of the others will need next.
+    fn go_on(&mut self, emit: Emit<'_>) {
+        let most = self.gathered.iter().skip(1).map(Gathered::len).max().unwrap_or(0);
+        let mut last = std::mem::take(&mut self.gathered[GROUPS - 1]);
+        {
+            let mut rows = last.iter();
+            for place in 0..most {
+                self.ask_ahead(place);
+                if let Some((row, key, hash, now)) = rows.next() {
+                    self.put((row, key, hash), *now, emit);
+                }
+            }
         }
-        gathered.clear();
-        self.gathered = gathered;
-        let Latest { keys, order, .. } = self;
-        order.tidy(TIDIED * count, |number, place| keys.set_first_beside(number, place));
+        let Latest { keys, order, gathered, .. } = self;
+        order.tidy(TIDIED * last.len(), |number, place| keys.set_first_beside(number, place));
+        last.clear();
+        gathered[GROUPS - 1] = last;
+        gathered.rotate_right(1);
     }
 
-    /// Looks at all that the gathered rows will need, step by step for all of them.
-    fn look_up(&self) {
-        let (mut found, mut sum) = ([[NONE; 2]; MOST], 0usize);
-        for (found, number) in found.iter_mut().zip(self.gathered.known()) {
-            *found = self.keys.beside(number);
+    /// Asks for the entry of one row's key, whose place in the index has come, and for the block of another's, whose entry has.
+    #[inline]
+    fn ask_ahead(&mut self, place: usize) {
+        let Latest { keys, order, arena, ahead, gathered: [_, newer, older, _], .. } = self;
+        if let Some(number) = older.found(place) {
+            let [place, block] = keys.beside(number);
+            order.prefetch(place);
+            arena.prefetch(block, *ahead);
         }
-        for [place, block] in found {
-            let lines = self.arena.bytes_from(block, self.looked_at).iter().step_by(LINE);
-            let read = lines.fold(self.order.glance(place), |sum, byte| sum.wrapping_add(usize::from(*byte)));
-            sum = sum.wrapping_add(read);
+        if let Some(number) = newer.find_one(place, keys) {
+            keys.prefetch_entry(number);
         }
-        std::hint::black_box(sum);
     }
 
     /// The row of a key that is there; none while a new one has none.
@@ -407,6 +401,7 @@ impl Latest {
     /// Lets the keys go whose rows are too old, and those that are too many since a bound has become smaller, as far as the budget goes;
     /// returns whether there are more.
     pub(super) fn expire(&mut self, now: i64, budget: &Budget, emit: Emit<'_>) -> bool {
+        self.settle(emit);
         while self.next_end().is_some_and(|end| end <= now) {
             if budget.is_spent() {
                 return true;

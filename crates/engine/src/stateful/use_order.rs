@@ -110,10 +110,10 @@ impl UseOrder {
         places.take(self.len).filter_map(|place| self.numbers.get(place).copied())
     }
 
-    /// Whether the place is not empty: its memory is in the cache then.
+    /// Asks for the memory of a place, which will be emptied soon.
     #[inline]
-    pub(super) fn glance(&self, place: u32) -> usize {
-        self.there.get(place as usize / 64).map_or(0, |word| *word as usize)
+    pub(super) fn prefetch(&self, place: u32) {
+        self.there.prefetch(place as usize / 64);
     }
 
     /// Moves keys up where many places are empty, that many or fewer; `moved` learns the new place of each.
