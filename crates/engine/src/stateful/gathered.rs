@@ -1,14 +1,24 @@
-//! Rows that have come and are not put in yet: the memory that each needs comes into the cache while that of the others does.
+//! Rows that have come and are not put in yet: the memory that they will need is on its way into the cache while others are put in.
 
 use super::keys::Keys;
 
-/// Rows that are gathered before they are put in, and their bytes.
+/// Rows of a group, and their bytes.
 const MOST: usize = 32;
 const MOST_BYTES: usize = 64 << 10;
 
-/// Rows with their keys, and something that is known of each. None are left when the handler has run.
+/// Rows with their keys, and something that is known of each, in groups. While the rows of the last group are put in, what those of each
+/// other one need next is asked for: first a key's place in the index, then what that leads to, and so on. None are left when the
+/// handler has run.
 #[derive(Debug)]
-pub(super) struct Gathered<T> {
+pub(super) struct Gathered<T, const GROUPS: usize> {
+    /// The newest first, which is not full.
+    groups: [Group<T>; GROUPS],
+    has_put: bool,
+}
+
+/// Some of them.
+#[derive(Debug)]
+pub(super) struct Group<T> {
     bytes: Vec<u8>,
     rows: Vec<GatheredRow<T>>,
 }
@@ -24,62 +34,78 @@ struct GatheredRow<T> {
     with: T,
 }
 
-impl<T> Default for Gathered<T> {
-    fn default() -> Gathered<T> {
-        Gathered { bytes: Vec::new(), rows: Vec::new() }
+impl<T, const GROUPS: usize> Default for Gathered<T, GROUPS> {
+    fn default() -> Self {
+        Gathered { groups: std::array::from_fn(|_| Group::default()), has_put: false }
     }
 }
 
-impl<T> Gathered<T> {
-    /// Adds a row, and asks for its key's place in the index. Whether they are enough to be put in.
+impl<T> Default for Group<T> {
+    fn default() -> Group<T> {
+        Group { bytes: Vec::new(), rows: Vec::new() }
+    }
+}
+
+impl<T, const GROUPS: usize> Gathered<T, GROUPS> {
+    /// Adds a row, and asks for its key's place in the index. Whether the groups are to move on.
     #[inline]
     pub(super) fn push(&mut self, row: &[u8], key: &[u8], keys: &Keys, with: T) -> bool {
         let hash = keys.hash(key);
         keys.prefetch(hash);
-        self.bytes.extend_from_slice(row);
-        let row_end = self.bytes.len();
-        self.bytes.extend_from_slice(key);
-        self.rows.push(GatheredRow { row_end, key_end: self.bytes.len(), hash, found: None, with });
-        self.rows.len() >= MOST || self.bytes.len() >= MOST_BYTES
+        let Some(Group { bytes, rows }) = self.groups.first_mut() else { return false };
+        bytes.extend_from_slice(row);
+        let row_end = bytes.len();
+        bytes.extend_from_slice(key);
+        rows.push(GatheredRow { row_end, key_end: bytes.len(), hash, found: None, with });
+        rows.len() >= MOST || bytes.len() >= MOST_BYTES
     }
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.groups.iter().all(|group| group.rows.is_empty())
     }
 
-    /// How many rows there are.
+    /// Whether rows were put in since this was last asked.
     #[inline]
-    pub(super) fn len(&self) -> usize {
-        self.rows.len()
+    pub(super) fn take_put(&mut self) -> bool {
+        std::mem::take(&mut self.has_put)
     }
 
-    /// Looks for the numbers of all rows' keys.
+    /// The group whose rows are to be put in, and the number of rows in the longest of all that move on.
     #[inline]
-    pub(super) fn find(&mut self, keys: &Keys) {
-        self.rows.iter_mut().for_each(|row| row.found = keys.glance(row.hash));
+    pub(super) fn take_last(&mut self) -> (Group<T>, usize) {
+        let most = self.groups.iter().skip(1).map(|group| group.rows.len()).max().unwrap_or(0);
+        (self.groups.last_mut().map(std::mem::take).unwrap_or_default(), most)
     }
 
-    /// Looks for the number of the key of a row, if there is such a row.
+    /// Looks for the number of the key of a row of the second group, whose place in the index has come.
     #[inline]
-    pub(super) fn find_one(&mut self, place: usize, keys: &Keys) -> Option<u32> {
-        let row = self.rows.get_mut(place)?;
+    pub(super) fn find(&mut self, place: usize, keys: &Keys) -> Option<u32> {
+        let row = self.groups.get_mut(1)?.rows.get_mut(place)?;
         row.found = keys.glance(row.hash);
         row.found
     }
 
-    /// The number of the key that a row may have, if it was found.
+    /// The number of the key that a row of a later group may have, if it was found.
     #[inline]
-    pub(super) fn found(&self, place: usize) -> Option<u32> {
-        self.rows.get(place)?.found
+    pub(super) fn found(&self, group: usize, place: usize) -> Option<u32> {
+        self.groups.get(group)?.rows.get(place)?.found
     }
 
-    /// The numbers of the keys that the rows may have, as far as they were found.
+    /// All groups move on; the rows of this one have been put in.
     #[inline]
-    pub(super) fn known(&self) -> impl Iterator<Item = u32> + Clone {
-        self.rows.iter().filter_map(|row| row.found)
+    pub(super) fn move_on(&mut self, mut last: Group<T>) {
+        self.has_put |= !last.rows.is_empty();
+        last.rows.clear();
+        last.bytes.clear();
+        // The memory of a long row does not stay.
+        last.bytes.shrink_to(2 * MOST_BYTES);
+        self.groups.rotate_right(1);
+        self.groups.first_mut().into_iter().for_each(|first| std::mem::swap(first, &mut last));
     }
+}
 
+impl<T> Group<T> {
     /// Each row, its key, the key's hash, and what is known of it.
     #[inline]
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], u32, &T)> {
@@ -89,13 +115,5 @@ impl<T> Gathered<T> {
             from = *key_end;
             (row, self.bytes.get(*row_end..*key_end).unwrap_or_default(), *hash, with)
         })
-    }
-
-    /// Lets go of the rows.
-    pub(super) fn clear(&mut self) {
-        self.rows.clear();
-        self.bytes.clear();
-        // The memory of a long row does not stay.
-        self.bytes.shrink_to(2 * MOST_BYTES);
     }
 }

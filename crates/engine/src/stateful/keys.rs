@@ -430,12 +430,6 @@ impl Keys {
         None
     }
 
-    /// The keys that were used next before and after this one; the same for their entries.
-    #[inline]
-    pub(super) fn neighbours(&self, number: u32) -> Option<(u32, u32)> {
-        self.entries.get(number as usize).map(|entry| (entry.older, entry.newer))
-    }
-
     /// Two numbers that stand beside a key in the place of its neighbours, for an owner that keeps no order of use here.
     #[inline]
     pub(super) fn beside(&self, number: u32) -> [u32; 2] {

@@ -31,8 +31,7 @@ const KEY_BYTES: usize = ENTRY_BYTES + PLACES * size_of::<u32>();
 const HEADER: usize = 16;
 /// The most bytes of a block that are asked for before a row is put in.
 const MOST_AHEAD: usize = 1024;
-/// Groups of rows on their way into the state: while rows of the last one are put in, the blocks of those before it are on their way
-/// into the cache, and their keys' entries and places in the index before that.
+/// Groups of rows that are gathered: of the second one the entries of keys are asked for, of the third one the blocks.
 const GROUPS: usize = 4;
 
 /// The state.
@@ -64,8 +63,8 @@ pub(super) struct Latest {
     /// A row of no key, for marks.
     blank: Vec<u8>,
     key: Vec<u8>,
-    /// Rows that are yet to be put in, with the time at which they came: the newest group first, which is not full.
-    gathered: [Gathered<i64>; GROUPS],
+    /// With the time at which they came.
+    gathered: Gathered<i64, GROUPS>,
     pub(super) lost: Lost,
 }
 
@@ -151,7 +150,7 @@ impl Latest {
             row: Vec::with_capacity(blank.len()),
             blank,
             key: Vec::new(),
-            gathered: Default::default(),
+            gathered: Gathered::default(),
             lost: Lost::default(),
         };
         latest.adopt(plan);
@@ -199,51 +198,47 @@ impl Latest {
     #[inline]
     pub(super) fn take(&mut self, rows: &[&[u8]], now: i64, emit: Emit<'_>) {
         for row in rows {
-            let Latest { columns, format, key, keys, gathered: [newest, ..], .. } = self;
+            let Latest { columns, format, key, keys, gathered, .. } = self;
             columns.read(&Record::assume_checked(format, row), key);
-            if newest.push(row, key, keys, now) {
-                self.go_on(emit);
+            if gathered.push(row, key, keys, now) {
+                self.put_last(emit);
             }
         }
     }
 
     /// Puts the rows in that were gathered.
     pub(super) fn settle(&mut self, emit: Emit<'_>) {
-        while self.gathered.iter().any(|group| !group.is_empty()) {
-            self.go_on(emit);
+        while !self.gathered.is_empty() {
+            self.put_last(emit);
         }
     }
 
-    /// Puts the last group in, and asks for the memory that the rows of the others will need next.
-    fn go_on(&mut self, emit: Emit<'_>) {
-        let most = self.gathered.iter().skip(1).map(Gathered::len).max().unwrap_or(0);
-        let mut last = std::mem::take(&mut self.gathered[GROUPS - 1]);
-        {
-            let mut rows = last.iter();
-            for place in 0..most {
-                self.ask_ahead(place);
-                if let Some((row, key, hash, now)) = rows.next() {
-                    self.put((row, key, hash), *now, emit);
-                }
+    /// Puts the rows of the last group in.
+    fn put_last(&mut self, emit: Emit<'_>) {
+        let (last, most) = self.gathered.take_last();
+        let (mut rows, mut count) = (last.iter(), 0);
+        for place in 0..most {
+            self.ask_ahead(place);
+            if let Some((row, key, hash, now)) = rows.next() {
+                self.put((row, key, hash), *now, emit);
+                count += 1;
             }
         }
-        let Latest { keys, order, gathered, .. } = self;
-        order.tidy(TIDIED * last.len(), |number, place| keys.set_first_beside(number, place));
-        last.clear();
-        gathered[GROUPS - 1] = last;
-        gathered.rotate_right(1);
+        drop(rows);
+        self.gathered.move_on(last);
+        let Latest { keys, order, .. } = self;
+        order.tidy(TIDIED * count, |number, place| keys.set_first_beside(number, place));
     }
 
-    /// Asks for the entry of one row's key, whose place in the index has come, and for the block of another's, whose entry has.
     #[inline]
     fn ask_ahead(&mut self, place: usize) {
-        let Latest { keys, order, arena, ahead, gathered: [_, newer, older, _], .. } = self;
-        if let Some(number) = older.found(place) {
+        let Latest { keys, order, arena, ahead, gathered, .. } = self;
+        if let Some(number) = gathered.found(2, place) {
             let [place, block] = keys.beside(number);
             order.prefetch(place);
             arena.prefetch(block, *ahead);
         }
-        if let Some(number) = newer.find_one(place, keys) {
+        if let Some(number) = gathered.find(place, keys) {
             keys.prefetch_entry(number);
         }
     }

@@ -285,13 +285,13 @@ impl Operator {
         }
     }
 
-    /// Whether rows wait to be put in: then the last ones that came wait with them, and have changed nothing else.
+    /// Whether it may keep more than when this was last asked: rows that are gathered change nothing until they are put in.
     #[inline]
-    pub(super) fn has_waiting(&self) -> bool {
+    pub(super) fn may_have_grown(&mut self) -> bool {
         match self {
-            Operator::Windows(windows) => windows.has_waiting(),
-            Operator::Join(join) => join.has_waiting(),
-            _ => false,
+            Operator::Windows(windows) => windows.take_put(),
+            Operator::Join(join) => join.take_put(),
+            _ => true,
         }
     }
 

@@ -54,6 +54,12 @@ impl Rows {
         self.rows.get(number as usize)
     }
 
+    /// Asks for the memory of a row.
+    #[inline]
+    pub(super) fn prefetch(&self, number: u32) {
+        self.rows.prefetch(number as usize);
+    }
+
     /// Notes that a row has a partner.
     pub(super) fn set_matched(&mut self, number: u32) {
         if let Some(row) = self.rows.get_mut(number as usize) {

@@ -600,7 +600,7 @@ impl<'w> Walk<'w> {
     fn keep_within(&mut self, number: usize, is_corrected: bool, flow: &mut Flow<'_>) {
         let place = number.checked_sub(self.first);
         let Some(stage) = place.and_then(|place| self.stages.get_mut(place)) else { return };
-        if is_corrected || !stage.operator.has_waiting() {
+        if stage.operator.may_have_grown() || is_corrected {
             stage.used = stage.operator.used();
         }
         if stage.used > self.max_bytes {

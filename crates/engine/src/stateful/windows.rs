@@ -70,7 +70,7 @@ pub(super) struct Windows {
     arrived: i64,
     /// Rows of parts that begin with the newest step: they change nothing about which window closes next. With their times, and
     /// where their parts begin.
-    gathered: Gathered<(i64, i64)>,
+    gathered: Gathered<(i64, i64), GROUPS>,
     /// The last watermark.
     watermark: i64,
     /// From the watermark at which all that was due was done, until the one at which the next window of fixed length may end.
@@ -118,6 +118,8 @@ struct Closing {
 
 /// The entries of sessions that are gone, beside as many as there are sessions, before they are removed.
 const MOST_STALE: usize = 64;
+/// Groups of rows that are gathered: of the second one the entries of keys are asked for, of the third one the parts of windows.
+const GROUPS: usize = 4;
 
 /// The owner of values that are added up for a window.
 const TOTAL: u32 = u32::MAX;
@@ -196,10 +198,10 @@ impl Windows {
         self.parts.len()
     }
 
-    /// Whether rows wait to be put in.
+    /// Whether rows were put in since this was last asked.
     #[inline]
-    pub(super) fn has_waiting(&self) -> bool {
-        !self.gathered.is_empty()
+    pub(super) fn take_put(&mut self) -> bool {
+        self.gathered.take_put()
     }
 
     /// How many bytes are in use.
@@ -260,8 +262,10 @@ impl Windows {
         let Windows { columns, input, key, keys, gathered, .. } = self;
         columns.read(&Record::assume_checked(input, bytes), key);
         let are_many = gathered.push(bytes, key, keys, (time, start));
-        if are_many || !can_wait {
+        if !can_wait {
             self.settle(emit);
+        } else if are_many {
+            self.put_last(emit);
         }
     }
 
@@ -273,36 +277,36 @@ impl Windows {
     /// Puts the rows in that were gathered.
     #[inline]
     pub(super) fn settle(&mut self, emit: Emit<'_>) {
-        if self.gathered.is_empty() {
-            return;
+        while !self.gathered.is_empty() {
+            self.put_last(emit);
         }
-        self.gathered.find(&self.keys);
-        self.look_up(self.gathered.known());
-        let mut gathered = std::mem::take(&mut self.gathered);
-        gathered.iter().for_each(|(row, key, hash, times)| self.put(row, (key, hash), *times, emit));
-        gathered.clear();
-        self.gathered = gathered;
     }
 
-    /// Looks at the memory of some keys' groups and of the parts at their ends, step by step for all of them.
-    #[inline]
-    fn look_up(&self, numbers: impl Iterator<Item = u32> + Clone) {
-        let mut sum = 0;
-        for number in numbers.clone() {
-            sum += self.groups.get(number as usize).map_or(0, |group| group.newest as usize);
-            sum += self.keys.neighbours(number).map_or(0, |(older, _)| older as usize);
+    /// Puts the rows of the last group in.
+    fn put_last(&mut self, emit: Emit<'_>) {
+        let (last, most) = self.gathered.take_last();
+        let mut rows = last.iter();
+        for place in 0..most {
+            self.ask_ahead(place);
+            if let Some((row, key, hash, times)) = rows.next() {
+                self.put(row, (key, hash), *times, emit);
+            }
         }
-        for group in numbers.filter_map(|number| self.groups.get(number as usize)) {
-            sum += self.look_at(group.newest) + self.look_at(group.oldest);
-        }
-        std::hint::black_box(sum);
+        drop(rows);
+        self.gathered.move_on(last);
     }
 
-    /// Looks at a part, and at the end of its slots.
     #[inline]
-    fn look_at(&self, part: u32) -> usize {
-        let last = self.parts.slots(part).and_then(<[u8]>::last).map_or(0, |byte| usize::from(*byte));
-        last + self.parts.get(part).map_or(0, |part| part.newer as usize)
+    fn ask_ahead(&mut self, place: usize) {
+        let Windows { keys, groups, parts, gathered, .. } = self;
+        if let Some(group) = gathered.found(2, place).and_then(|number| groups.get(number as usize)) {
+            parts.prefetch(group.newest);
+            parts.prefetch(group.oldest);
+        }
+        if let Some(number) = gathered.find(place, keys) {
+            keys.prefetch_entry(number);
+            groups.prefetch(number as usize);
+        }
     }
 
     #[inline]

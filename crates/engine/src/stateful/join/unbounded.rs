@@ -1,7 +1,5 @@
 //! Joins without bounds of time: the rows of both sides stay, by key, until the state has reached its bound; the oldest goes first.
 
-use std::hint::black_box;
-
 use crossdock_format::Record;
 
 use super::super::arena::Block;
@@ -14,6 +12,8 @@ const ALL: (i64, i64) = (i64::MIN, LAST);
 
 /// The places in the queue of rows that were taken back, beside as many as there are rows, before they are removed.
 const MOST_STALE: usize = 64;
+/// The most bytes of a block that are asked for before a row is put in.
+const MOST_AHEAD: usize = 1024;
 
 /// Pairs of rows that were gathered with rows that are kept on a side: they leave together.
 struct FoundPairs<'r> {
@@ -35,40 +35,49 @@ impl Join {
         let are_many = !has_null && self.gathered.push(row, &key, &self.keys, side);
         self.key = key;
         if are_many {
-            self.settle(emit);
+            self.put_last(emit);
         }
     }
 
     /// Puts the rows in that were gathered.
     pub(in super::super) fn settle(&mut self, emit: Emit<'_>) {
-        if self.gathered.is_empty() {
-            return;
+        while !self.gathered.is_empty() {
+            self.put_last(emit);
         }
-        self.gathered.find(&self.keys);
-        self.look_up();
-        let mut gathered = std::mem::take(&mut self.gathered);
-        let mut found = FoundPairs { pairs: [(&[], Block::default(), 0); CHUNK], count: 0 };
-        for (row, key, hash, side) in gathered.iter() {
-            self.put(*side, row, (key, hash), &mut found, emit);
-        }
-        self.emit_found(&mut found, emit);
-        gathered.clear();
-        self.gathered = gathered;
     }
 
-    /// Looks at the newest rows of the keys of the gathered rows, step by step for all of them.
-    fn look_up(&self) {
-        let newest = |number: u32| {
-            let lists = self.lists.get(number as usize).copied().unwrap_or([List::EMPTY; 2]);
-            lists.map(|list| self.rows.get(list.newest).map(|row| row.block))
-        };
-        let known = || self.gathered.known();
-        let entries: usize = known().map(|number| self.keys.beside(number)[0] as usize).fold(0, usize::wrapping_add);
-        let mut sum: usize = known().flat_map(newest).flatten().map(Block::len).sum();
-        for block in known().flat_map(newest).flatten() {
-            sum += usize::from(self.arena.get(block).first().copied().unwrap_or(0));
+    /// Puts the rows of the last group in.
+    fn put_last(&mut self, emit: Emit<'_>) {
+        let (last, most) = self.gathered.take_last();
+        let mut found = FoundPairs { pairs: [(&[], Block::default(), 0); CHUNK], count: 0 };
+        let mut rows = last.iter();
+        for place in 0..most {
+            self.ask_ahead(place);
+            if let Some((row, key, hash, side)) = rows.next() {
+                self.put(*side, row, (key, hash), &mut found, emit);
+            }
         }
-        black_box(sum.wrapping_add(entries));
+        self.emit_found(&mut found, emit);
+        drop(rows);
+        self.gathered.move_on(last);
+    }
+
+    #[inline]
+    fn ask_ahead(&mut self, place: usize) {
+        let Join { keys, lists, rows, arena, gathered, .. } = self;
+        let newest =
+            |number: u32| lists.get(number as usize).copied().unwrap_or([List::EMPTY; 2]).map(|list| list.newest);
+        if let Some(number) = gathered.found(3, place) {
+            let blocks = newest(number).into_iter().filter_map(|row| rows.get(row)).map(|row| row.block);
+            blocks.for_each(|block| arena.prefetch(block.place(), block.len().min(MOST_AHEAD)));
+        }
+        if let Some(number) = gathered.found(2, place) {
+            newest(number).into_iter().for_each(|row| rows.prefetch(row));
+        }
+        if let Some(number) = gathered.find(place, keys) {
+            keys.prefetch_entry(number);
+            lists.prefetch(number as usize);
+        }
     }
 
     fn put<'r>(

@@ -4,7 +4,7 @@ use super::super::keys::NONE;
 use super::super::moment::{Budget, Emit};
 use super::{Closing, Span, TOTAL, WindowStep, Windows, end_behind};
 
-/// Groups that are visited together: the memory of each comes into the cache while that of the others does.
+/// How many groups before its visit something of a group is asked for, and how many before that the memory that leads there.
 const AHEAD: usize = 16;
 
 impl Windows {
@@ -18,12 +18,22 @@ impl Windows {
         rests
     }
 
-    /// The same for groups that are visited, which need the parts between as well.
-    fn look_up_all(&self, numbers: &[u32]) {
-        self.look_up(numbers.iter().copied());
-        let oldest = |number: u32| self.groups.get(number as usize).and_then(|group| self.parts.get(group.oldest));
-        let second = numbers.iter().filter_map(|number| oldest(*number)).map(|part| self.look_at(part.newer));
-        std::hint::black_box(second.sum::<usize>());
+    /// Asks for what some groups need that are visited after the first of these: of the next ones for their second parts, of those behind
+    /// them for the parts at their ends, and before that for the groups themselves and their keys.
+    #[inline]
+    fn ask_before_visits(&self, numbers: &[u32]) {
+        let group = |ahead: usize| self.groups.get(*numbers.get(ahead)? as usize);
+        if let Some(oldest) = group(AHEAD).and_then(|group| self.parts.get(group.oldest)) {
+            self.parts.prefetch(oldest.newer);
+        }
+        if let Some(group) = group(2 * AHEAD) {
+            self.parts.prefetch(group.oldest);
+            self.parts.prefetch(group.newest);
+        }
+        if let Some(number) = numbers.get(3 * AHEAD) {
+            self.keys.prefetch_entry(*number);
+            self.groups.prefetch(*number as usize);
+        }
     }
 
     /// Closes windows that end at this time or before, as far as the budget goes; returns whether there are more. Rows leave in order of
@@ -85,9 +95,7 @@ impl Windows {
                 self.closing = Some(Closing { end, step: at, visited });
                 return;
             }
-            if visited % AHEAD == 0 {
-                self.look_up_all(groups.get(visited..groups.len().min(visited + AHEAD)).unwrap_or_default());
-            }
+            self.ask_before_visits(groups.get(visited..).unwrap_or_default());
             visited += 1;
             self.visit(number, (size, step), end, budget, emit);
         }

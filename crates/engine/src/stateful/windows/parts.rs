@@ -82,6 +82,14 @@ impl WindowParts {
         self.units.get(self.place(at)).map(Part::of)
     }
 
+    /// Asks for the memory of a part and of the end of its slots.
+    #[inline]
+    pub(super) fn prefetch(&self, at: u32) {
+        let place = self.place(at);
+        self.units.prefetch(place);
+        self.units.prefetch(place + self.stride - 1);
+    }
+
     /// Changes a part; whether there is one.
     #[inline]
     pub(super) fn change(&mut self, at: u32, change: impl FnOnce(&mut Part)) -> bool {
