@@ -357,6 +357,25 @@ fn the_key_without_a_record_for_the_longest_goes_at_a_bound_and_is_counted() {
     assert!(counters.forgotten > 500 && counters.forgotten < 1000, "{counters:?}");
 }
 
+/// Rows are put in by groups, of which the keys were looked for before: some of these are gone by then, and their numbers are those of
+/// others.
+#[test]
+fn a_state_gives_the_same_rows_in_the_same_order_however_many_come_at_a_time() {
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut key = move || (random.u8(..) > 9).then(|| key_of(random.usize(0..60)));
+    let rows: Vec<Row> = (0..3000).map(|value| (key(), value)).collect();
+    let logs = [1, 7, 250, 3000].map(|at_a_time| {
+        let mut kept = Kept::new(40, 1 << 20, None);
+        kept.subscribe("SELECT k, v FROM s SNAPSHOT THEN CHANGES");
+        kept.walk_to_the_end();
+        rows.chunks(at_a_time).for_each(|rows| kept.feed(rows));
+        assert!(kept.handler().counters().forgotten > 500);
+        kept.log
+    });
+    assert!(logs[0].len() > 5000);
+    assert!(logs.iter().all(|log| *log == logs[0]));
+}
+
 fn numbered(keys: std::ops::Range<i64>) -> Vec<Row> {
     keys.map(|number| (Some(format!("{} {number}", "a key of more than sixteen bytes")), number)).collect()
 }

@@ -636,7 +636,9 @@ fn pieces(random: &mut fastrand::Rng) -> Vec<(&'static str, Vec<String>)> {
     let mut now = 0;
     let piece = |_| {
         let stream = if random.bool() { "l" } else { "r" };
-        let rows = (0..random.usize(1..=90)).map(|_| {
+        // Up to more than an operator gathers.
+        let most = if random.u8(..) < 60 { 300 } else { 60 };
+        let rows = (0..random.usize(1..=most)).map(|_| {
             now += random.i64(0..300);
             let ts = (now - if random.u8(..) < 30 { random.i64(0..4000) } else { 0 }).max(0) * 1_000_000;
             let k = if random.u8(..) < 10 { "null".to_owned() } else { random.u8(0..6).to_string() };
@@ -697,6 +699,24 @@ fn rows_leave_in_the_same_order_however_many_come_at_a_time() {
             assert_eq!(late[0], late[1], "{sql}, seed {seed}");
         }
     }
+}
+
+/// A row lets a bounded number of windows leave, and the next ones the others: those of a batch as many as if each came alone.
+#[test]
+fn each_row_of_a_batch_lets_as_many_windows_leave_as_one_that_comes_alone() {
+    let sql = "SELECT k, window_end, count(*) FROM s GROUP BY k, HOP(ts, INTERVAL '1 second', INTERVAL '900 seconds') \
+        LATENESS INTERVAL '0 seconds'";
+    let stream = ("s", "ts timestamp\nk i64\n");
+    let (mut whole, mut single) = (SqlRun::new(sql, &[stream]), SqlRun::new(sql, &[stream]));
+    for piece in 0..3 {
+        let rows: Vec<String> =
+            (0..60).map(|row| format!("{}|{}", (piece * 60 + row) / 9 * 2000 * 1_000_000_000_i64, row % 9)).collect();
+        whole.feed("s", &rows);
+        rows.iter().for_each(|row| single.feed("s", std::slice::from_ref(row)));
+        assert!(single.rows.len() > 20_000 * (piece as usize + 1), "{}", single.rows.len());
+        assert_eq!(whole.rows.len(), single.rows.len());
+    }
+    assert_eq!(whole.rows, single.rows);
 }
 
 /// A publisher of rows that all fail brings none: what has ended stays ended.
