@@ -55,6 +55,37 @@ fn a_group_of_groups_is_that_of_their_last_rows() {
     assert!(run.rows[2].ends_with("|14|20"), "{}", run.rows[2]);
 }
 
+/// Though the rows behind its groups come of one row.
+#[test]
+fn a_stage_of_corrected_groups_keeps_within_the_bound_at_each_row() {
+    let sql = "SELECT r.t, u.t AS o, count(*) FROM (SELECT k, count(*) AS n FROM s GROUP BY k) q \
+        JOIN r ON q.n = r.n JOIN u ON q.n = u.n GROUP BY r.t, u.t CHANGES";
+    let streams = [("s", "k string\n"), ("r", "n i64\nt i64\n"), ("u", "n i64\nt i64\n")];
+    let mut run = SqlRun::bounded(sql, &streams, 200_000);
+    let rows: Vec<String> = (0..100).map(|t| format!("1|{t}")).collect();
+    ["r", "u"].into_iter().for_each(|of| run.feed(of, &rows));
+    run.feed("s", &["a"]);
+    let (mut there, mut most) = (0, 0);
+    for row in &run.rows {
+        there += i32::from(row.ends_with("enter")) - i32::from(row.ends_with("leave"));
+        most = most.max(there);
+    }
+    assert!(run.rows.len() > 10_000 && most < 3000, "{} rows, {most} groups", run.rows.len());
+}
+
+/// Rows that the end of a stream brings to a join are joined before the join ends, and with it what is behind.
+#[test]
+fn pairs_that_the_end_of_a_stream_brings_come_before_the_end() {
+    let sql = "SELECT count(*) FROM (SELECT w.e AS e FROM (SELECT k, window_end AS e FROM s \
+        GROUP BY k, TUMBLE(ts, INTERVAL '5 seconds')) w JOIN r ON w.k = r.k) x \
+        GROUP BY TUMBLE(e, INTERVAL '10 seconds') LATENESS INTERVAL '0 seconds'";
+    let mut run = SqlRun::new(sql, &[("s", "ts timestamp\nk string\n"), ("r", "k string\n")]);
+    run.feed("r", &["a"]);
+    run.feed("s", &["1000000000|a"]);
+    ["r", "s"].into_iter().for_each(|of| run.end(of));
+    assert_eq!((run.rows.as_slice(), run.handler().due_ns()), (&["1".to_owned()][..], None));
+}
+
 #[test]
 fn changes_say_what_enters_is_updated_and_leaves() {
     let sql = "SELECT k, count(*) AS n, max(v) AS m FROM s GROUP BY k HAVING count(*) < 3 AND max(v) > 0 CHANGES";

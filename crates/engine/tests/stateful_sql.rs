@@ -701,6 +701,21 @@ fn rows_leave_in_the_same_order_however_many_come_at_a_time() {
     }
 }
 
+/// A late row finds no right row that the row before it has let go, though both come in a chunk.
+#[test]
+fn late_rows_of_an_asof_join_find_what_they_would_find_if_they_came_alone() {
+    let runs = [&[&["8|1", "3|1"][..]][..], &[&["8|1"], &["3|1"]]].map(|pieces| {
+        let mut run =
+            SqlRun::new("SELECT l.ts, l.k, r.w FROM l ASOF LEFT JOIN r ON l.k = r.k AND l.ts >= r.ts", &[LEFT, RIGHT]);
+        run.feed("r", &["1|1|10", "5|1|50"]);
+        run.feed("l", &["8|2"]);
+        pieces.iter().for_each(|piece| run.feed("l", piece));
+        (run.counters().late, run.rows)
+    });
+    assert_eq!(runs[0].1[1..], ["8|1|50", "3|1|null"]);
+    assert_eq!((runs[0].0, &runs[0]), (1, &runs[1]));
+}
+
 /// A row lets a bounded number of windows leave, and the next ones the others: those of a batch as many as if each came alone.
 #[test]
 fn each_row_of_a_batch_lets_as_many_windows_leave_as_one_that_comes_alone() {

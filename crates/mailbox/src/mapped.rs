@@ -198,8 +198,8 @@ mod mapping {
 }
 
 impl<T: Copy> MappedVec<T> {
-    /// Asks for the cache line of an element that will be read or written soon; past the end nothing happens. A hint, which waits for
-    /// nothing: other work goes on while the line comes.
+    /// Asks for the cache line of an element that will be read or written soon; past the end nothing happens. A hint: other
+    /// work goes on while the line comes.
     #[inline]
     pub fn prefetch(&self, index: usize) {
         if let Some(element) = self.get(index) {

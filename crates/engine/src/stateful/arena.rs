@@ -281,11 +281,11 @@ impl Arena {
         self.bytes.get(place as usize * UNIT..)?.first_chunk().copied()
     }
 
-    /// Asks for the cache lines of the bytes from the block at a place on, that many.
+    /// Asks for the cache lines of the first bytes of the block at a place.
     #[inline]
     pub(super) fn prefetch(&self, place: u32, bytes: usize) {
         let first = place as usize * UNIT;
-        (first..first + bytes).step_by(LINE).for_each(|at| self.bytes.prefetch(at));
+        (first & !(LINE - 1)..first + bytes).step_by(LINE).for_each(|at| self.bytes.prefetch(at));
     }
 
     /// A block of this length in place of this one: the same if it fits. Its bytes may be anything. An empty one if there is no room.

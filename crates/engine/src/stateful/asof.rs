@@ -34,14 +34,14 @@ pub(super) struct Asof {
     /// The left rows that wait, by their times.
     waiting: TimeQueue<u32>,
     /// Of the rows that are taken, the left ones that have their partners and leave together, in order.
-    ready: Vec<Ready>,
+    paired: Vec<Paired>,
     key: Vec<u8>,
     pub(super) lost: Lost,
 }
 
 /// A left row that has its partner.
 #[derive(Clone, Copy, Debug)]
-struct Ready {
+struct Paired {
     /// Its place among the rows that are taken.
     place: usize,
     key: u32,
@@ -83,7 +83,7 @@ impl Asof {
             rows: Rows::default(),
             of_key: MappedVec::default(),
             waiting: TimeQueue::default(),
-            ready: Vec::with_capacity(CHUNK),
+            paired: Vec::with_capacity(CHUNK),
             key: Vec::new(),
             lost: Lost::default(),
         })
@@ -134,7 +134,7 @@ impl Asof {
             let has_null = self.columns[own].read(&Record::assume_checked(&self.formats[own], bytes), &mut key);
             match (side, has_null) {
                 (0, true) if self.is_left => {
-                    self.join_ready(rows, marks, emit);
+                    self.emit_paired(rows, marks, emit);
                     emit_alone(0, bytes, emit);
                 }
                 (_, true) => {}
@@ -144,7 +144,7 @@ impl Asof {
             }
         }
         self.key = key;
-        self.join_ready(rows, marks, emit);
+        self.emit_paired(rows, marks, emit);
     }
 
     /// Keeps a left row until all right rows have come that it may need.
@@ -172,10 +172,14 @@ impl Asof {
         if self.of_key.get(number as usize).is_some_and(|of_key| of_key.right != List::EMPTY) {
             self.keys.used(number, false);
         }
-        if let Some(Kept { block: right, .. }) = self.latest(number, time) {
-            return self.ready.push(Ready { place, key: number, right });
+        if time < self.least_needed(marks) {
+            // Those before it let go of a right row that it would find.
+            self.emit_paired(rows, marks, emit);
         }
-        self.join_ready(rows, marks, emit);
+        if let Some(Kept { block: right, .. }) = self.latest(number, time) {
+            return self.paired.push(Paired { place, key: number, right });
+        }
+        self.emit_paired(rows, marks, emit);
         self.leave_alone(number, rows.get(place).copied().unwrap_or_default(), emit);
         self.trim(number, self.least_needed(marks));
     }
@@ -276,24 +280,24 @@ impl Asof {
         self.is_due(marks)
     }
 
-    /// Emits the left rows that are ready, of those that are taken, and lets go of the right rows that no other one needs.
+    /// Emits the left rows that have their partners, of those that are taken, and lets go of the right rows that no other one needs.
     #[inline]
-    fn join_ready(&mut self, rows: &[&[u8]], marks: [i64; 2], emit: Emit<'_>) {
-        if self.ready.is_empty() {
+    fn emit_paired(&mut self, rows: &[&[u8]], marks: [i64; 2], emit: Emit<'_>) {
+        if self.paired.is_empty() {
             return;
         }
         let mut pairs: [Pair<'_>; CHUNK] = [[None; 2]; CHUNK];
-        for (pair, Ready { place, right, .. }) in pairs.iter_mut().zip(&self.ready) {
+        for (pair, Paired { place, right, .. }) in pairs.iter_mut().zip(&self.paired) {
             *pair = [rows.get(*place).copied(), Some(self.arena.get(*right))];
         }
-        emit(Ok(Made::Pairs(pairs.get(..self.ready.len()).unwrap_or_default())));
-        let (mut ready, least, mut last) = (std::mem::take(&mut self.ready), self.least_needed(marks), NONE);
-        for Ready { key, .. } in ready.drain(..) {
+        emit(Ok(Made::Pairs(pairs.get(..self.paired.len()).unwrap_or_default())));
+        let (mut paired, least, mut last) = (std::mem::take(&mut self.paired), self.least_needed(marks), NONE);
+        for Paired { key, .. } in paired.drain(..) {
             if std::mem::replace(&mut last, key) != key {
                 self.trim(key, least);
             }
         }
-        self.ready = ready;
+        self.paired = paired;
     }
 
     /// Joins left rows that are kept, and lets go of them and of what no other one needs.

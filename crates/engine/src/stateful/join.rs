@@ -17,9 +17,9 @@ use crate::saved::{SavedBytes, counted, put_bytes, put_flag, put_i64};
 
 /// No row has a later time: the mark of a stream that has ended is behind it.
 const LAST: i64 = i64::MAX - 1;
-/// Groups of rows that are gathered: of the second one the entries and lists of keys are asked for, of the third one the newest rows in
+/// Groups of rows that are gathered: of the second one the entries and lists of keys are prefetched, of the third one the newest rows in
 /// these, of the fourth one their blocks.
-const GROUPS: usize = 5;
+const DEPTH: usize = 5;
 
 /// A range without a time in it.
 const NO_TIMES: (i64, i64) = (i64::MAX, i64::MIN);
@@ -46,7 +46,7 @@ pub(super) struct Join {
     pub(super) is_bounded: bool,
     arrived: i64,
     /// Of a join without bounds, the rows that are yet to be put in, with their sides.
-    gathered: Gathered<usize, GROUPS>,
+    gathered: Gathered<usize, DEPTH>,
     pub(super) lost: Lost,
 }
 
@@ -90,8 +90,8 @@ impl Join {
 
     /// Whether rows were put in since this was last asked; those of a join with bounds are at once.
     #[inline]
-    pub(super) fn take_put(&mut self) -> bool {
-        self.is_bounded || self.gathered.take_put()
+    pub(super) fn has_put_since(&mut self) -> bool {
+        self.is_bounded || self.gathered.has_put_since()
     }
 
     /// How many bytes are in use.

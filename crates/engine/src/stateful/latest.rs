@@ -29,10 +29,10 @@ const TIDIED: usize = 4;
 const KEY_BYTES: usize = ENTRY_BYTES + PLACES * size_of::<u32>();
 /// The bytes before a row in its block: the block's length, the number of the walk in which its key came first, and when the row came.
 const HEADER: usize = 16;
-/// The most bytes of a block that are asked for before a row is put in.
+/// The most bytes of a block that are prefetched before a row is put in.
 const MOST_AHEAD: usize = 1024;
-/// Groups of rows that are gathered: of the second one the entries of keys are asked for, of the third one the blocks.
-const GROUPS: usize = 4;
+/// Groups of rows that are gathered: of the second one the entries of keys are prefetched, of the third one the blocks.
+const DEPTH: usize = 4;
 
 /// The state.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(super) struct Latest {
     keys: Keys,
     order: UseOrder,
     arena: Arena,
-    /// The bytes of a block that are asked for.
+    /// The bytes of a block that are prefetched.
     ahead: usize,
     /// How many take what leaves; without any nothing does.
     readers: u32,
@@ -64,7 +64,7 @@ pub(super) struct Latest {
     blank: Vec<u8>,
     key: Vec<u8>,
     /// With the time at which they came.
-    gathered: Gathered<i64, GROUPS>,
+    gathered: Gathered<i64, DEPTH>,
     pub(super) lost: Lost,
 }
 
@@ -218,7 +218,7 @@ impl Latest {
         let (last, most) = self.gathered.take_last();
         let (mut rows, mut count) = (last.iter(), 0);
         for place in 0..most {
-            self.ask_ahead(place);
+            self.prefetch_ahead(place);
             if let Some((row, key, hash, now)) = rows.next() {
                 self.put((row, key, hash), *now, emit);
                 count += 1;
@@ -231,7 +231,7 @@ impl Latest {
     }
 
     #[inline]
-    fn ask_ahead(&mut self, place: usize) {
+    fn prefetch_ahead(&mut self, place: usize) {
         let Latest { keys, order, arena, ahead, gathered, .. } = self;
         if let Some(number) = gathered.found(2, place) {
             let [place, block] = keys.beside(number);

@@ -81,9 +81,9 @@ impl Budget {
     /// The rows and parts of windows that one row, or one look at the clock, lets leave at most.
     const MOST: usize = 4096;
 
-    /// Another call begins.
-    pub(super) fn renew(&self) {
-        self.0.set(Budget::MOST);
+    /// Another call begins, with this many rows.
+    pub(super) fn renew(&self, rows: usize) {
+        self.0.set(Budget::MOST * rows);
     }
 
     /// Whether nothing is left of it.

@@ -229,7 +229,7 @@ impl Operator {
         matches!(self, Operator::Latest(latest) if latest.is_silent())
     }
 
-    /// Puts the rows in that were gathered, and lets those leave that were to leave together.
+    /// Puts the rows in that were gathered.
     pub(super) fn settle(&mut self, emit: Emit<'_>) {
         match self {
             Operator::Windows(windows) => windows.settle(emit),
@@ -289,8 +289,8 @@ impl Operator {
     #[inline]
     pub(super) fn may_have_grown(&mut self) -> bool {
         match self {
-            Operator::Windows(windows) => windows.take_put(),
-            Operator::Join(join) => join.take_put(),
+            Operator::Windows(windows) => windows.has_put_since(),
+            Operator::Join(join) => join.has_put_since(),
             _ => true,
         }
     }

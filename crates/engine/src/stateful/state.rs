@@ -207,8 +207,8 @@ impl Stage {
         self.goes_on(input, time)
     }
 
-    /// The same for rows of a source, up to one after which the stage is to be settled: how many, and whether it is. Before each of them
-    /// the budget is renewed, or before all that the operator takes at once.
+    /// The same for rows of a source, up to one after which the stage is to be settled: how many, and whether it is. Each has a budget of
+    /// its own; those that the operator takes at once have it together.
     #[inline]
     fn give_rows(
         &mut self,
@@ -221,8 +221,8 @@ impl Stage {
         let mut given = 0;
         let mut times = [now; CHUNK];
         while let Some(rows) = rows.get(given..).filter(|rows| !rows.is_empty()) {
-            budget.renew();
             let count = if self.operator.takes_several() { self.at_once(input, rows, &mut times) } else { 0 };
+            budget.renew(count.max(1));
             let is_due = match (rows.get(..count), times.get(..count)) {
                 (Some(rows), Some(times @ [.., last])) => {
                     let moment = self.moment(*last, now);
@@ -398,7 +398,7 @@ impl State {
     /// Moves the wall clock on, and does more of what is due.
     pub(super) fn advance(&mut self, thens: &mut [Thens], now_ns: u64, flow: &mut Flow<'_>) {
         self.now = self.now.max(i64::try_from(now_ns).unwrap_or(i64::MAX));
-        self.budget.renew();
+        self.budget.renew(1);
         for number in 0..self.stages.len() {
             if self.stages[number].is_behind || self.stages[number].operator.wants_time() {
                 self.walk(thens).settle(number, flow);
@@ -422,7 +422,7 @@ impl State {
         self.settle_gathered(thens, flow);
     }
 
-    /// Puts the rows in that operators have gathered, and joins those that can be: there is none that waits for another batch.
+    /// Puts the rows in that operators have gathered: there is none that waits for another batch.
     pub(super) fn settle_gathered(&mut self, thens: &mut [Thens], flow: &mut Flow<'_>) {
         for number in 0..self.stages.len() {
             let mut walk = self.walk(thens);
@@ -640,6 +640,10 @@ impl<'w> Walk<'w> {
         let moment = stage.moment(i64::MIN, now);
         let budget = behind.budget;
         stage.is_behind = stage.operator.advance(moment, budget, &mut |row| behind.pass(thens, row, flow));
+        if stage.is_over() {
+            // The rows of before its end.
+            stage.operator.settle(&mut |row| behind.pass(thens, row, flow));
+        }
         stage.used = stage.operator.used();
         for to in thens.iter().filter_map(|then| then.to) {
             let Some((next, ..)) = behind.at(to.stage) else { continue };

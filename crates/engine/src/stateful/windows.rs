@@ -70,7 +70,7 @@ pub(super) struct Windows {
     arrived: i64,
     /// Rows of parts that begin with the newest step: they change nothing about which window closes next. With their times, and
     /// where their parts begin.
-    gathered: Gathered<(i64, i64), GROUPS>,
+    gathered: Gathered<(i64, i64), DEPTH>,
     /// The last watermark.
     watermark: i64,
     /// From the watermark at which all that was due was done, until the one at which the next window of fixed length may end.
@@ -118,8 +118,8 @@ struct Closing {
 
 /// The entries of sessions that are gone, beside as many as there are sessions, before they are removed.
 const MOST_STALE: usize = 64;
-/// Groups of rows that are gathered: of the second one the entries of keys are asked for, of the third one the parts of windows.
-const GROUPS: usize = 4;
+/// Groups of rows that are gathered: of the second one the entries of keys are prefetched, of the third one the parts of windows.
+const DEPTH: usize = 4;
 
 /// The owner of values that are added up for a window.
 const TOTAL: u32 = u32::MAX;
@@ -198,10 +198,10 @@ impl Windows {
         self.parts.len()
     }
 
-    /// Whether rows were put in since this was last asked.
+    /// Whether rows were put in since this was last asked; those that are corrected are at once.
     #[inline]
-    pub(super) fn take_put(&mut self) -> bool {
-        self.gathered.take_put()
+    pub(super) fn has_put_since(&mut self) -> bool {
+        self.corrects || self.gathered.has_put_since()
     }
 
     /// How many bytes are in use.
@@ -259,14 +259,15 @@ impl Windows {
                 self.finish_closing(start, size, step, emit);
             }
         }
-        let Windows { columns, input, key, keys, gathered, .. } = self;
-        columns.read(&Record::assume_checked(input, bytes), key);
-        let are_many = gathered.push(bytes, key, keys, (time, start));
+        let mut key = std::mem::take(&mut self.key);
+        self.columns.read(&Record::assume_checked(&self.input, bytes), &mut key);
         if !can_wait {
-            self.settle(emit);
-        } else if are_many {
+            self.put(bytes, (&key, self.keys.hash(&key)), (time, start), emit);
+            self.gathered.note_put();
+        } else if self.gathered.push(bytes, &key, &self.keys, (time, start)) {
             self.put_last(emit);
         }
+        self.key = key;
     }
 
     #[inline]
@@ -287,7 +288,7 @@ impl Windows {
         let (last, most) = self.gathered.take_last();
         let mut rows = last.iter();
         for place in 0..most {
-            self.ask_ahead(place);
+            self.prefetch_ahead(place);
             if let Some((row, key, hash, times)) = rows.next() {
                 self.put(row, (key, hash), *times, emit);
             }
@@ -297,7 +298,7 @@ impl Windows {
     }
 
     #[inline]
-    fn ask_ahead(&mut self, place: usize) {
+    fn prefetch_ahead(&mut self, place: usize) {
         let Windows { keys, groups, parts, gathered, .. } = self;
         if let Some(group) = gathered.found(2, place).and_then(|number| groups.get(number as usize)) {
             parts.prefetch(group.newest);

@@ -165,7 +165,7 @@ impl SqlRun {
         let next = self.turn_to(stream);
         let (_, _, handler) = &mut self.handlers[next];
         let mut out: Vec<Vec<u8>> = Vec::new();
-        for records in records.chunks(128) {
+        for records in records.chunks(512) {
             let reduced = self.reductions[next].as_ref().map(|program| reduced(program, records));
             let records = reduced.as_deref().unwrap_or(records);
             if records.is_empty() {

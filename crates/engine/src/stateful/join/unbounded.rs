@@ -12,7 +12,7 @@ const ALL: (i64, i64) = (i64::MIN, LAST);
 
 /// The places in the queue of rows that were taken back, beside as many as there are rows, before they are removed.
 const MOST_STALE: usize = 64;
-/// The most bytes of a block that are asked for before a row is put in.
+/// The most bytes of a block that are prefetched before a row is put in.
 const MOST_AHEAD: usize = 1024;
 
 /// Pairs of rows that were gathered with rows that are kept on a side: they leave together.
@@ -52,7 +52,7 @@ impl Join {
         let mut found = FoundPairs { pairs: [(&[], Block::default(), 0); CHUNK], count: 0 };
         let mut rows = last.iter();
         for place in 0..most {
-            self.ask_ahead(place);
+            self.prefetch_ahead(place);
             if let Some((row, key, hash, side)) = rows.next() {
                 self.put(*side, row, (key, hash), &mut found, emit);
             }
@@ -63,7 +63,7 @@ impl Join {
     }
 
     #[inline]
-    fn ask_ahead(&mut self, place: usize) {
+    fn prefetch_ahead(&mut self, place: usize) {
         let Join { keys, lists, rows, arena, gathered, .. } = self;
         let newest =
             |number: u32| lists.get(number as usize).copied().unwrap_or([List::EMPTY; 2]).map(|list| list.newest);

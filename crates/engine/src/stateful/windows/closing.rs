@@ -4,7 +4,7 @@ use super::super::keys::NONE;
 use super::super::moment::{Budget, Emit};
 use super::{Closing, Span, TOTAL, WindowStep, Windows, end_behind};
 
-/// How many groups before its visit something of a group is asked for, and how many before that the memory that leads there.
+/// How many visits before that of a group its parts are prefetched, and how many before that the memory that leads there.
 const AHEAD: usize = 16;
 
 impl Windows {
@@ -18,10 +18,10 @@ impl Windows {
         rests
     }
 
-    /// Asks for what some groups need that are visited after the first of these: of the next ones for their second parts, of those behind
-    /// them for the parts at their ends, and before that for the groups themselves and their keys.
+    /// Prefetches memory of some groups that are visited after the first of these: the second part of one, the parts at the ends of one
+    /// that is behind it, and behind that a group itself and its key.
     #[inline]
-    fn ask_before_visits(&self, numbers: &[u32]) {
+    fn prefetch_visits(&self, numbers: &[u32]) {
         let group = |ahead: usize| self.groups.get(*numbers.get(ahead)? as usize);
         if let Some(oldest) = group(AHEAD).and_then(|group| self.parts.get(group.oldest)) {
             self.parts.prefetch(oldest.newer);
@@ -95,7 +95,7 @@ impl Windows {
                 self.closing = Some(Closing { end, step: at, visited });
                 return;
             }
-            self.ask_before_visits(groups.get(visited..).unwrap_or_default());
+            self.prefetch_visits(groups.get(visited..).unwrap_or_default());
             visited += 1;
             self.visit(number, (size, step), end, budget, emit);
         }
@@ -111,7 +111,7 @@ impl Windows {
     pub(super) fn finish_closing(&mut self, start: i64, size: i64, step: i64, emit: Emit<'_>) {
         let budget = Budget::default();
         while self.closing.is_some_and(|closing| start < closing.end) {
-            budget.renew();
+            budget.renew(1);
             self.close_fixed(size, step, &budget, emit);
         }
     }
