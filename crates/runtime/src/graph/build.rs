@@ -318,3 +318,36 @@ impl Sink for EdgeSink<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+    use super::*;
+    use crossdock_mailbox::PoolConfig;
+
+    /// More than the first buffer has room for, and with a record of another length before them.
+    #[test]
+    fn records_that_come_together_are_the_same_as_one_by_one() {
+        let rows: Vec<u8> = (0..100).flat_map(|number| [number; 40]).collect();
+        let [together, alone] = [true, false].map(|together| {
+            let mut ws = Workspace::new(Pool::new(PoolConfig { classes: vec![(512, 4), (64 << 10, 4)] }).unwrap());
+            ws.builder.begin(512, 4, 1 << 10);
+            let mut sink = ws.sink();
+            sink.push(&[7; 100]);
+            for rows in [&rows[..400], &rows[400..], &[]] {
+                match together {
+                    true => sink.push_rows(rows, 40),
+                    false => rows.chunks(40).for_each(|row| sink.push(row)),
+                }
+            }
+            ws.close();
+            let records = |batch: &Batch| (0..batch.len()).map(|at| batch.record(at).to_vec()).collect::<Vec<_>>();
+            let made: Vec<Vec<Vec<u8>>> = ws.builder.made.iter().map(records).collect();
+            assert_eq!((ws.builder.out_bytes, ws.builder.no_buffer), (100 + rows.len(), 0));
+            made
+        });
+        assert!(together == alone && together.len() == 2);
+        assert_eq!(together.concat()[1..].concat(), rows);
+    }
+}
