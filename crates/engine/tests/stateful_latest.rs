@@ -357,7 +357,7 @@ fn the_key_without_a_record_for_the_longest_goes_at_a_bound_and_is_counted() {
     assert!(counters.forgotten > 500 && counters.forgotten < 1000, "{counters:?}");
 }
 
-/// Rows are put in by groups, of which the keys were looked for before: some of these are gone by then, and their numbers are those of
+/// Rows are put in by groups, and their keys are looked for before that: some of these are gone by then, and their numbers are those of
 /// others.
 #[test]
 fn a_state_gives_the_same_rows_in_the_same_order_however_many_come_at_a_time() {

@@ -128,7 +128,7 @@ impl<T> GatheredRows<T> {
 mod tests {
     use super::*;
 
-    /// Rows, long ones among them, of which some are put in while others come.
+    /// Rows, long ones among them; some are put in while others come.
     #[test]
     fn rows_leave_in_the_order_in_which_they_came() {
         let (mut gathered, keys) = (Gathered::<usize, 4>::default(), Keys::default());
