@@ -170,6 +170,7 @@ impl Graph {
     fn has_more(&self, node: &Node, input: &Input) -> Option<bool> {
         let port = self.port(input.stream)?;
         let waits = input.queue.iter().any(|item| matches!(item, Item::Batch(_)));
+        let ends = input.queue.iter().any(|item| matches!(item, Item::End(_)));
         let publishers = if node.reads_own { self.publishers_of(input.stream) } else { port.publishers };
         let reads = port.readers.iter().any(|reader| reader.id == node.id);
         match publishers {
@@ -177,6 +178,8 @@ impl Graph {
             // The streams that it is to read are known when the port has changed.
             _ if !reads => None,
             Some(0) if port.next.is_some() => None,
+            // Its handler may make more of the end, behind which this is found out again.
+            Some(0) if ends => self.publishers_of(node.makes()?).map(|publishers| publishers > 0),
             publishers => publishers.map(|publishers| publishers > 0),
         }
     }
@@ -313,18 +316,40 @@ impl Graph {
 
     /// Puts a batch into a node's queue.
     pub(super) fn enqueue(&mut self, id: NodeId, batch: Batch, ws: &mut Workspace) {
+        if let Some(batch) = self.join_queue(id, batch) {
+            ws.spares.keep(batch);
+        }
+    }
+
+    /// The same; returns the batch where the queue does not take it.
+    fn join_queue(&mut self, id: NodeId, batch: Batch) -> Option<Batch> {
         let limit = self.limit;
-        let Some(node) = self.present_node_mut(id) else { return ws.spares.keep(batch) };
+        let Some(node) = self.present_node_mut(id) else { return Some(batch) };
         let drops = node.policy.drops;
         let Some(input) = node.input(batch.stream) else {
             debug_assert!(false, "a port's readers read its stream");
-            return ws.spares.keep(batch);
+            return Some(batch);
         };
         if drops && input.queue.len() >= limit {
             node.gauges.lose(Loss::QueueFull, batch.len() as u64);
-            return ws.spares.keep(batch);
+            return Some(batch);
         }
         input.queue.push_back(Item::Batch(Queued::Own(batch)));
+        None
+    }
+
+    /// Puts what is on its way to the readers of a stream into their queues, so that it stays before its end.
+    fn queue_ready(&mut self, stream: u32) {
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.retain_mut(|(id, batch)| {
+            let is_other = batch.stream != stream;
+            if !is_other {
+                batch.since_ns = self.now_ns;
+                drop(self.join_queue(*id, std::mem::take(batch)));
+            }
+            is_other
+        });
+        self.ready = ready;
     }
 
     /// A publisher of a stream has stopped, here or elsewhere. Each is reported to sessions.
@@ -380,6 +405,7 @@ impl Graph {
     /// Gives the end of a stream to nodes that read it here: to those that take only what is published here, or to the others; with how
     /// many publishers were lost since it had none before.
     fn end_for_readers(&mut self, port: &Port, stream: u32, of_own: bool) {
+        self.queue_ready(stream);
         let losses = port.losses - port.losses_before;
         // One that nobody has published yet is about to begin.
         let count = port.has_begun.then_some(0);

@@ -635,8 +635,12 @@ impl Graph {
             false => node.spill.format,
         };
         self.take_made(&mut node, format, 0, ws);
-        let is_done = node.spill.is_empty();
+        let (is_done, makes) = (node.spill.is_empty(), node.makes());
         self.set_node(node);
+        if let Some(makes) = makes.filter(|_| is_done) {
+            // It may have been the last of its stream.
+            self.settle_made(makes);
+        }
         is_done
     }
 }

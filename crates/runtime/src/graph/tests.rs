@@ -22,6 +22,7 @@ mod accounts;
 mod changes;
 mod converts;
 mod ends;
+mod last_rows;
 mod ledger;
 mod many_io;
 mod moves;
