@@ -99,7 +99,8 @@ fn a_daemon_that_was_stopped_goes_on_where_it_was() {
                 before.push(records.iter().count());
             }
         }
-        drop(publisher);
+        // They go on dialling their daemon's port, which the next daemon may get.
+        drop((publisher, subscriber));
         let (context, addr) = start_in(directory.path(), 0);
         let info = until(&context, "kept", |info| info.status == "running");
         assert_eq!((info.gap_records, info.checkpoint_failures), (0, 0), "{query}: {info:#?}");
@@ -139,6 +140,8 @@ fn a_daemon_that_was_killed_comes_back_with_its_last_checkpoint_and_counts_the_g
     // The last checkpoint is older than the counts.
     copy(directory.path(), left.path(), |name| name.starts_with("counts"));
     context.stop().unwrap();
+    // It goes on dialling its daemon's port, which the next daemon may get.
+    drop(publisher);
 
     let (context, addr) = start_in(left.path(), 0);
     let info = until(&context, "counted", |info| info.status == "running");

@@ -41,7 +41,14 @@ pub(super) fn rows(subscriber: &mut Subscriber) -> Vec<Vec<u64>> {
         other => panic!("{other:?}"),
     };
     loop {
-        match subscriber.next_event(Some(PATIENCE)).unwrap().expect("something comes") {
+        let Some(event) = subscriber.next_event(Some(PATIENCE)).unwrap() else {
+            panic!(
+                "no end came within {PATIENCE:?} by {:?}, after {} rows: {rows:?}",
+                subscriber.transport(),
+                rows.len()
+            )
+        };
+        match event {
             Event::Records(records) => rows.extend(records.iter().map(|record| {
                 (0..record.format().fields().len()).map(|at| number(record.get(at))).collect::<Vec<u64>>()
             })),
@@ -443,11 +450,13 @@ fn a_query_with_state_is_restored_after_a_restart_and_goes_on() {
     let events = context.manager().events(0).unwrap();
     let is_empty = |text: &str| text.contains("its state is empty");
     assert!(events.iter().any(|event| event.kind == "deployed" && is_empty(&event.text)), "{events:#?}");
-    let _other = Subscriber::builder(&addr).sql(WINDOW).connect().unwrap();
+    let other = Subscriber::builder(&addr).sql(WINDOW).connect().unwrap();
     publish_timed(&mut publisher, 0..100);
     publisher.finish().unwrap();
     until(&context, "counted", |info| info.taken == 100);
     context.stop().unwrap();
+    // It goes on dialling its daemon's port, which the next daemon may get.
+    drop(other);
     let (context, addr) = begin(directory.path());
     assert_eq!(context.not_restored(), &[] as &[String]);
     assert!(placed(&context).is_empty(), "subscriptions' queries are not kept");
