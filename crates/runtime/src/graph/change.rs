@@ -472,7 +472,7 @@ impl Graph {
         if !port.feeds.is_empty() || !port.held.is_empty() {
             self.fed.push(stream);
         }
-        let is_unused = port.is_unused();
+        let (is_unused, begins_whole) = (port.is_unused(), port.begins_whole());
         self.put_port_back(stream, port);
         self.look_again(stream);
         match is_unused {
@@ -483,7 +483,9 @@ impl Graph {
         for id in &next.marked_readers {
             let input = self.present_node_mut(*id).and_then(|node| node.input(stream));
             debug_assert!(input.is_some(), "a port's readers read its stream");
-            input.into_iter().for_each(|input| input.mark(change));
+            let Some(input) = input else { continue };
+            input.has_begun = begins_whole.unwrap_or(input.has_begun);
+            input.mark(change);
         }
         for id in &next.marked_readers {
             self.check_node(*id);

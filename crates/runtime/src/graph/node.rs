@@ -182,14 +182,17 @@ pub(crate) struct Input {
     pub(super) is_held: bool,
     /// Whether the marker of the present change is in the queue or was taken out of it.
     pub(super) is_marked: bool,
+    /// Whether its stream had begun at the context of its last marker, and no publisher was lost there: an end at the next context
+    /// is then that of these publishers, also where that context has known none of them.
+    pub(super) has_begun: bool,
     /// Whether a long record may be in the queue: one was put in since none was found.
     may_be_long: Cell<bool>,
 }
 
 impl Input {
     pub(crate) fn new(stream: u32) -> Input {
-        let may_be_long = Cell::new(false);
-        Input { stream, queue: VecDeque::new(), done: 0, is_held: false, is_marked: false, may_be_long }
+        let (queue, may_be_long) = (VecDeque::new(), Cell::new(false));
+        Input { stream, queue, done: 0, is_held: false, is_marked: false, has_begun: false, may_be_long }
     }
 
     /// Items have joined the queue by another way, maybe long records.
@@ -691,7 +694,7 @@ impl Node {
             let Some(input) = self.inputs.iter_mut().find(|input| input.stream == old.stream) else { continue };
             old.queue.append(&mut input.queue);
             std::mem::swap(&mut input.queue, &mut old.queue);
-            input.done = old.done;
+            (input.done, input.has_begun) = (old.done, old.has_begun);
         }
         self.spill = std::mem::take(&mut before.spill);
         self.condition = if before.condition == Condition::Waiting { Condition::Running } else { before.condition };

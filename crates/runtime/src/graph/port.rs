@@ -162,6 +162,11 @@ impl Port {
         u32::from(std::mem::replace(&mut self.was_published, publishers > 0) && publishers == 0)
     }
 
+    /// Whether the stream has begun, and no publisher was lost since; nothing while it is not known here to have begun.
+    pub(crate) fn begins_whole(&self) -> Option<bool> {
+        self.has_begun.then(|| self.losses == self.losses_before)
+    }
+
     /// Whether the readers that take only what comes of here, or the others, have the end in their queues.
     pub(crate) fn have_ended(&self, of_own: bool) -> bool {
         self.have_ended[usize::from(of_own)]

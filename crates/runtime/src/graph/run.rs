@@ -272,10 +272,7 @@ impl Graph {
             match item {
                 // With the last of those that it reads, its own stream has ended.
                 Item::End(publishers) => {
-                    // A publisher that was lost may come back, and go on.
-                    if publishers.losses == 0 && publishers.count.is_some() {
-                        self.end_input(id, input);
-                    }
+                    self.end_input(id, input, publishers);
                     let makes = self.present_node(id).and_then(Node::makes);
                     makes.into_iter().for_each(|makes| self.settle_made(makes));
                 }

@@ -6,7 +6,8 @@ use crate::graph::NodeId;
 use crate::graph::bounds::{PIECE_BYTES, spare_buffers};
 use crate::graph::build::Workspace;
 use crate::graph::due::Due;
-use crate::graph::node::{Condition, Instance, Node, RunTime};
+use crate::graph::edge::Publishers;
+use crate::graph::node::{Condition, Input, Instance, Node, RunTime};
 use crate::graph::run::Job;
 use crate::graph::serve::Graph;
 use std::cmp::Reverse;
@@ -126,10 +127,12 @@ impl Graph {
         }
     }
 
-    /// The stream of an input has ended: what waited for its records is due.
-    pub(super) fn end_input(&mut self, id: NodeId, input: usize) {
+    /// The stream of an input has no publishers: if it has ended, what waited for its records is due.
+    pub(super) fn end_input(&mut self, id: NodeId, input: usize, publishers: Publishers) {
         let Some(node) = self.present_node_mut(id) else { return };
-        let stream = node.inputs.get(input).map(|input| input.stream);
+        // A publisher that was lost may come back, and go on; a stream that nobody has published yet is about to begin.
+        let has_ended = |input: &&Input| publishers.losses == 0 && (publishers.count.is_some() || input.has_begun);
+        let stream = node.inputs.get(input).filter(has_ended).map(|input| input.stream);
         if stream.is_some_and(|stream| node.end_stream(stream)) {
             self.settle_due(id);
         }

@@ -8,6 +8,8 @@ use crate::graph::edge::{Item, Overflow, edge};
 use crate::graph::gauges::Loss;
 use crate::graph::node::Condition;
 
+mod moving;
+
 /// The position of the publisher's context in a record's number.
 const SOURCE: u32 = 40;
 
@@ -155,6 +157,8 @@ struct Contexts {
     made: u32,
     /// In one of this many steps of a change a publisher stops.
     stops_one_in: u32,
+    /// Whether publishers that stop have finished: at random, if it is not set.
+    finishes: Option<bool>,
 }
 
 impl Contexts {
@@ -190,6 +194,7 @@ impl Contexts {
                 keys: 0,
                 made: 0,
                 stops_one_in: 40,
+                finishes: None,
             },
             overlay,
         )
@@ -287,7 +292,7 @@ impl Contexts {
         let count = *count;
         *self.stopped.entry(stream).or_default() += 1;
         *self.zeros.entry(stream).or_default() += u32::from(!self.is_published(stream));
-        let is_finished = self.rng.u8(0..8) > 0;
+        let is_finished = self.finishes.unwrap_or_else(|| self.rng.u8(0..8) > 0);
         if !is_finished {
             *self.lost.entry((stream, at)).or_default() += 1;
         }
