@@ -16,7 +16,7 @@ const KINDS: [(&str, u64); 6] =
     [("expressions", 50), ("joins", 10), ("windows", 10), ("over", 10), ("tables", 10), ("changes", 10)];
 
 /// Queries of a run that names no number.
-const COUNT: u32 = 10_000;
+const COUNT: u32 = 100_000;
 
 /// The request of the command line.
 pub(crate) struct QueriesRequest {

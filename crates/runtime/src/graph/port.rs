@@ -164,7 +164,7 @@ impl Port {
 
     /// Whether the stream has begun, and no publisher was lost since; nothing while it is not known here to have begun.
     pub(crate) fn begins_whole(&self) -> Option<bool> {
-        self.has_begun.then(|| self.losses == self.losses_before)
+        self.has_begun.then_some(self.losses == self.losses_before)
     }
 
     /// Whether the readers that take only what comes of here, or the others, have the end in their queues.

@@ -49,7 +49,7 @@ fn end_all(world: &mut Contexts) {
 }
 
 #[test]
-fn what_a_handler_keeps_for_the_end_of_its_stream_is_made_wherever_it_is_by_then() {
+fn rows_that_a_handler_keeps_for_the_end_of_its_stream_are_made_wherever_it_is_by_then() {
     let seed = std::env::var("CROSSDOCK_SEED").ok().and_then(|seed| seed.parse().ok());
     let all = if std::env::var_os("CROSSDOCK_THOROUGH").is_some() { 1000 } else { 100 };
     for seed in seed.map_or(0..all, |seed: u64| seed..seed + 1) {
