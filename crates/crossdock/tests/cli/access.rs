@@ -72,6 +72,31 @@ fn the_rights_of_a_rule_are_listed_checked_and_all_that_there_are() {
     }
 }
 
+/// The records of an inquiry are those that its caller may read.
+#[test]
+fn why_shows_the_rows_and_columns_of_the_callers_rule() {
+    let mut place = with_rules(&format!(
+        "[[access]]\nuid = {}\npublish = [\"A\"]\nadministration = \"read\"\n\
+         subscribe = [\"SELECT carrier, flight FROM A WHERE dep_delay > 0\"]\n",
+        uid()
+    ));
+    let daemon = Daemon::start(&mut place.command(["serve", "--config", "crossdock.toml"]));
+    place.uses(&daemon.address);
+    let place = place.by("shm");
+    let _reader = place.spawn(["subscribe", "SELECT carrier FROM A WHERE flight > 1000"]);
+    place.wait_for_subscriptions(1);
+    let id = place.run(["subscriptions", "--json"]).with_code(0).json()[0]["id"].to_string();
+    let why = ["why", "A", "TRUE", "--subscription", &id, "--trace", "--limit", "2"];
+    let trace = place.spawn(why);
+    place.wait_for_subscriptions(2);
+    place.run(["publish", "A", "flights.csv", "--schema", "a.schema"]).with_code(0);
+    let said = trace.end_by_itself().with_code(0).stdout;
+    assert!(said.contains("1545") && said.contains("filtered: flight > 1000 is false"), "{said}");
+    assert!(!said.contains("dep_delay") && !said.contains("dest"), "{said}");
+    let hidden = ["why", "A", "note = 'x'", "--subscription", &id, "--trace"];
+    place.run(hidden).with_code(2).saying(&["no column `note`", "known: carrier, flight"]);
+}
+
 #[test]
 fn over_tcp_the_rules_of_tokens_and_of_everybody_hold() {
     let rules = "[[access]]\ntoken = \"ops\"\ntoken_file = \"ops.token\"\nadministration = \"change\"\n\

@@ -123,6 +123,7 @@ const UNLIKE: &[(&str, &str)] = &[
     (r"regexp_replace(s, '([a-z])', '<\1>', 'g')", r"regexp_replace(s, '([a-z])', '<\1>', 'g')"),
     ("regexp_substr(s, '[A-Z]+')", "nullif(regexp_extract(s, '[A-Z]+'), '')"),
     ("encode(sha256(s), 'hex')", "sha256(s)"),
+    ("md5(s)", "md5(s)"),
     ("encode(x, 'hex')", "lower(hex(x))"),
     ("encode(x, 'base64')", "base64(x)"),
     (r"x < '\x0a'", r"x < '\x0A'::BLOB"),

@@ -3,7 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use crossdock_format::FieldType;
-use sha2::{Digest as _, Sha256};
+use md5::Md5;
+use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
 use super::{Answer, Arguments, Body, Function, Gives, Kind, Prepared, Scratch, known_text};
 use crate::expr::Expr;
@@ -248,24 +249,107 @@ pub(super) const FUNCTIONS: &[Function] = &[
     .within(16)
     .sure(),
     Function::new(
+        ("md5", &[Kind::Bytes], TEXT),
+        "the MD5 hash, in hexadecimal",
+        ("md5('\\x616263'::bytea)", "900150983cd24fb0d6963f7d28e17f72"),
+        Body::Values(md5),
+    )
+    .within(32)
+    .sure(),
+    Function::new(("md5", ONE, TEXT), "", ("md5('abc')", "900150983cd24fb0d6963f7d28e17f72"), Body::Values(md5))
+        .within(32)
+        .sure(),
+    Function::new(
+        ("sha224", &[Kind::Bytes], Gives::Type(FieldType::Bytes)),
+        "the SHA-224 hash",
+        (
+            "encode(sha224('\\x616263'::bytea), 'hex')",
+            "23097d223405d8228642a477bda255b32aadbce4bda0b3f7e36c9da7",
+        ),
+        Body::Values(digest::<Sha224>),
+    )
+    .within(28)
+    .sure(),
+    Function::new(
+        ("sha224", ONE, Gives::Type(FieldType::Bytes)),
+        "",
+        (
+            "encode(sha224('abc'), 'hex')",
+            "23097d223405d8228642a477bda255b32aadbce4bda0b3f7e36c9da7",
+        ),
+        Body::Values(digest::<Sha224>),
+    )
+    .but("PostgreSQL hashes bytes only; a text's are those of its UTF-8")
+    .within(28)
+    .sure(),
+    Function::new(
         ("sha256", &[Kind::Bytes], Gives::Type(FieldType::Bytes)),
         "the SHA-256 hash",
         (
             "encode(sha256('\\x616263'::bytea), 'hex')",
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
         ),
-        Body::Values(sha256),
+        Body::Values(digest::<Sha256>),
     )
     .within(32)
     .sure(),
     Function::new(
         ("sha256", ONE, Gives::Type(FieldType::Bytes)),
         "",
-        ("encode(sha256('abc'), 'hex')", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
-        Body::Values(sha256),
+        (
+            "encode(sha256('abc'), 'hex')",
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        ),
+        Body::Values(digest::<Sha256>),
     )
     .but("PostgreSQL hashes bytes only; a text's are those of its UTF-8")
     .within(32)
+    .sure(),
+    Function::new(
+        ("sha384", &[Kind::Bytes], Gives::Type(FieldType::Bytes)),
+        "the SHA-384 hash",
+        (
+            "encode(sha384('\\x616263'::bytea), 'hex')",
+            "cb00753f45a35e8bb5a03d699ac65007272c32ab0eded1631a8b605a43ff5bed8086072ba1e7cc2358baeca134c825a7",
+        ),
+        Body::Values(digest::<Sha384>),
+    )
+    .within(48)
+    .sure(),
+    Function::new(
+        ("sha384", ONE, Gives::Type(FieldType::Bytes)),
+        "",
+        (
+            "encode(sha384('abc'), 'hex')",
+            "cb00753f45a35e8bb5a03d699ac65007272c32ab0eded1631a8b605a43ff5bed8086072ba1e7cc2358baeca134c825a7",
+        ),
+        Body::Values(digest::<Sha384>),
+    )
+    .but("PostgreSQL hashes bytes only; a text's are those of its UTF-8")
+    .within(48)
+    .sure(),
+    Function::new(
+        ("sha512", &[Kind::Bytes], Gives::Type(FieldType::Bytes)),
+        "the SHA-512 hash",
+        (
+            "encode(sha512('\\x616263'::bytea), 'hex')",
+            "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f",
+        ),
+        Body::Values(digest::<Sha512>),
+    )
+    .within(64)
+    .sure(),
+    Function::new(
+        ("sha512", ONE, Gives::Type(FieldType::Bytes)),
+        "",
+        (
+            "encode(sha512('abc'), 'hex')",
+            "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f",
+        ),
+        Body::Values(digest::<Sha512>),
+    )
+    .but("PostgreSQL hashes bytes only; a text's are those of its UTF-8")
+    .within(64)
     .sure(),
     Function::new(
         ("encode", &[Kind::Bytes, Kind::Word], TEXT),
@@ -456,9 +540,18 @@ fn format_hex(bits: u64, room: &mut [u8; 16]) -> &[u8] {
     &room[zeros..]
 }
 
-fn sha256(arguments: &Arguments<'_, '_>, out: &mut Scratch) -> Result<Answer, EvalError> {
-    out.push(&Sha256::digest(arguments.bytes(0)?))?;
+fn digest<D: Digest>(arguments: &Arguments<'_, '_>, out: &mut Scratch) -> Result<Answer, EvalError> {
+    out.push(&D::digest(arguments.bytes(0)?))?;
     Ok(Answer::Made)
+}
+
+fn md5(arguments: &Arguments<'_, '_>, out: &mut Scratch) -> Result<Answer, EvalError> {
+    push_hex(&Md5::digest(arguments.bytes(0)?), out)?;
+    Ok(Answer::Made)
+}
+
+fn push_hex(bytes: &[u8], out: &mut Scratch) -> Result<(), EvalError> {
+    bytes.iter().try_for_each(|byte| out.push(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]))
 }
 
 fn encoding(arguments: &[Expr]) -> Result<Prepared, (usize, String)> {
@@ -471,9 +564,7 @@ fn encoding(arguments: &[Expr]) -> Result<Prepared, (usize, String)> {
 fn encode(arguments: &Arguments<'_, '_>, out: &mut Scratch) -> Result<Answer, EvalError> {
     let bytes = arguments.bytes(0)?;
     if arguments.bytes(1)? == b"hex" {
-        for byte in bytes {
-            out.push(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]])?;
-        }
+        push_hex(bytes, out)?;
         return Ok(Answer::Made);
     }
     let length = base64::encoded_len(bytes.len(), true).ok_or(EvalError::TextTooLong)?;
