@@ -282,6 +282,8 @@ pub struct HandlerCounters {
     pub records_in: u64,
     /// Records that passed on, as they were or as new ones.
     pub passed: u64,
+    /// Those of them that were made beside the first of a record that came in.
+    pub surplus: u64,
     /// Records dropped for a row error: overflow, division by zero, a CAST that cannot be done.
     pub row_errors: u64,
     /// Records that went to a state, from which rows may come later; those that were [late](HandlerCounters::late) for it too. They
@@ -318,7 +320,7 @@ impl HandlerCounters {
     #[must_use]
     pub fn filtered_since(&self, before: &HandlerCounters) -> u64 {
         let came = self.records_in.wrapping_sub(before.records_in);
-        let passed = self.passed.wrapping_sub(before.passed);
+        let passed = self.passed.wrapping_sub(before.passed).saturating_sub(self.surplus.wrapping_sub(before.surplus));
         let taken = self.taken.wrapping_sub(before.taken);
         came.saturating_sub(passed)
             .saturating_sub(taken)

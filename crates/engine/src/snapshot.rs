@@ -386,20 +386,20 @@ impl SnapshotHandler {
         for index in selection {
             let (step, is_unwalked) = step_of(records.record(index), self.step);
             let behind = self.phase.behind(step, snapshot);
-            let was = std::mem::replace(&mut self.phase, behind);
+            let (was, mut of_one) = (std::mem::replace(&mut self.phase, behind), 0);
             if was == Phase::Walking && matches!(behind, Phase::Live | Phase::Over) {
-                made += self.give_first(out);
+                of_one += self.give_first(out);
             }
             if let (Some(of), Some(part_of_former)) = (&mut former, &mut part_of_former)
                 && was.is_changing()
             {
                 let both = (&mut part, part_of_former);
-                made += self.take_changing(of, both, &mut records, (index, was, step, is_unwalked), out);
-                continue;
+                of_one += self.take_changing(of, both, &mut records, (index, was, step, is_unwalked), out);
+            } else if was.takes(step, is_unwalked, snapshot) {
+                of_one += self.take(&mut part, &mut records, (index, step), out);
             }
-            if was.takes(step, is_unwalked, snapshot) {
-                made += self.take(&mut part, &mut records, (index, step), out);
-            }
+            made += of_one;
+            self.counters.surplus += of_one.saturating_sub(1) as u64;
         }
         self.end_part(part, &mut records);
         if let (Some(mut of), Some(part)) = (former, part_of_former) {

@@ -280,6 +280,8 @@ impl NodeGauges {
     #[inline]
     pub(crate) fn note_counts(&self, before: &HandlerCounters, after: &HandlerCounters) -> u64 {
         self.filtered.add(after.filtered_since(before));
+        // In the account of a subscription each record that was sent is one that came.
+        self.published.add(after.surplus.wrapping_sub(before.surplus));
         self.taken.add(after.taken.wrapping_sub(before.taken));
         self.late.add(after.late.wrapping_sub(before.late));
         self.forgotten.add(after.forgotten.wrapping_sub(before.forgotten));

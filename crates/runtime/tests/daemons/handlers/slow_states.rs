@@ -118,6 +118,42 @@ fn a_subscriber_that_stops_reading_gets_one_change_of_each_row_and_nobody_waits(
     }
 }
 
+/// A record that comes among the first gives two: the one that leaves, and itself.
+#[test]
+fn the_account_of_a_subscriber_of_the_first_rows_balances() {
+    const COUNT: u64 = 5000;
+    for clause in ["", " ON SLOW CONFLATE BY (grp)"] {
+        let (context, addr) = start_small();
+        let mut publisher = connect(&addr);
+        change(&context, ChangeRequest::Deploy(state_of("N", "grp")));
+        publish_of(&mut publisher, 0..100, 2 * COUNT);
+        publisher.flush().unwrap();
+        until(&context, super::states::STATE, |info| info.taken == 100);
+        let sql = format!("SELECT number, grp FROM N SNAPSHOT THEN CHANGES ORDER BY number DESC LIMIT 5{clause}");
+        let mut first = Subscriber::builder(&addr).sql(sql).connect().unwrap();
+        // The one for which the publisher would wait reads at once.
+        let waits = !clause.is_empty();
+        let (finished, is_finished) = std::sync::mpsc::channel::<()>();
+        let reading = std::thread::spawn(move || {
+            if waits {
+                is_finished.recv().unwrap();
+            }
+            (Reading::to_the_end(&mut first), first)
+        });
+        publish_of(&mut publisher, 100..COUNT, 2 * COUNT);
+        publisher.finish().unwrap();
+        finished.send(()).ok();
+        let (reading, _first) = reading.join().unwrap();
+        let wanted = (COUNT - 5..COUNT).map(|number| (number as i64, number));
+        assert!(reading.table.iter().map(|(key, number)| (*key, *number)).eq(wanted), "{:?}", reading.table);
+        let infos = balanced(&context);
+        let of = infos.iter().find(|of| of.sql.contains("ORDER BY")).unwrap();
+        assert_eq!((of.records_out, of.in_flight), (reading.changes, 0), "{of:?}");
+        assert!(of.records_out + of.conflated > COUNT, "{of:?}");
+        context.stop().unwrap();
+    }
+}
+
 /// The walk over the state does not wait for a subscriber that takes nothing, and nor does what changes meanwhile.
 #[test]
 fn a_snapshot_of_many_rows_is_whole_however_slowly_it_is_taken() {
