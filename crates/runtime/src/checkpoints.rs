@@ -1,8 +1,8 @@
 //! Checkpoints: the states of handlers on disk, and how many records each handler had taken.
 //!
 //! A checkpoint is a file of its own, which is written beside the one before and takes its place as a whole: a daemon that is killed
-//! between any two steps leaves the one or the other. No embedded store has them, since each state is replaced as a whole and read once,
-//! at the start: the index, the log and the compaction of a store would have nothing to do.
+//! between any two steps leaves the one or the other. No embedded store has them: ARCHITECTURE.md (Persistence, Checkpoints) has the
+//! measurement.
 //!
 //! How many records a handler has taken is noted ten times a second, without a wait for the disk: the system keeps what was written when
 //! the daemon is killed. So the next daemon knows how many of them came after the checkpoint.

@@ -8,6 +8,9 @@ const UNIT: usize = 16;
 /// A line of the cache.
 const LINE: usize = 64;
 
+/// The most bytes of a block that are prefetched: the processor fetches the next ones of a long block itself once they are read in turn.
+const MOST_AHEAD: usize = 1024;
+
 /// The memory that free blocks take, beside as much as those in use, before it counts as in use.
 pub(super) const MOST_LOOSE: usize = 1 << 15;
 
@@ -281,11 +284,11 @@ impl Arena {
         self.bytes.get(place as usize * UNIT..)?.first_chunk().copied()
     }
 
-    /// Asks for the cache lines of the first bytes of the block at a place.
+    /// Asks for the cache lines of the first bytes of the block at a place: of a long one only the first lines.
     #[inline]
     pub(super) fn prefetch(&self, place: u32, bytes: usize) {
         let first = place as usize * UNIT;
-        (first & !(LINE - 1)..first + bytes).step_by(LINE).for_each(|at| self.bytes.prefetch(at));
+        (first & !(LINE - 1)..first + bytes.min(MOST_AHEAD)).step_by(LINE).for_each(|at| self.bytes.prefetch(at));
     }
 
     /// A block of this length in place of this one: the same if it fits. Its bytes may be anything. An empty one if there is no room.

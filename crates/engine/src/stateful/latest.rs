@@ -29,8 +29,6 @@ const TIDIED: usize = 4;
 const KEY_BYTES: usize = ENTRY_BYTES + PLACES * size_of::<u32>();
 /// The bytes before a row in its block: the block's length, the number of the walk in which its key came first, and when the row came.
 const HEADER: usize = 16;
-/// The most bytes of a block that are prefetched before a row is put in.
-const MOST_AHEAD: usize = 1024;
 /// Groups of rows that are gathered: of the second one the entries of keys are prefetched, of the third one the blocks.
 const DEPTH: usize = 4;
 
@@ -141,7 +139,7 @@ impl Latest {
             keys: Keys::default(),
             order: UseOrder::default(),
             arena: Arena::default(),
-            ahead: (HEADER + format.fixed_bytes()).min(MOST_AHEAD),
+            ahead: HEADER + format.fixed_bytes(),
             readers: 0,
             walks: 0,
             wants_walk: false,

@@ -12,8 +12,6 @@ const ALL: (i64, i64) = (i64::MIN, LAST);
 
 /// The places in the queue of rows that were taken back, beside as many as there are rows, before they are removed.
 const MOST_STALE: usize = 64;
-/// The most bytes of a block that are prefetched before a row is put in.
-const MOST_AHEAD: usize = 1024;
 
 /// Pairs of rows that were gathered with rows that are kept on a side: they leave together.
 struct FoundPairs<'r> {
@@ -69,7 +67,7 @@ impl Join {
             |number: u32| lists.get(number as usize).copied().unwrap_or([List::EMPTY; 2]).map(|list| list.newest);
         if let Some(number) = gathered.found(3, place) {
             let blocks = newest(number).into_iter().filter_map(|row| rows.get(row)).map(|row| row.block);
-            blocks.for_each(|block| arena.prefetch(block.place(), block.len().min(MOST_AHEAD)));
+            blocks.for_each(|block| arena.prefetch(block.place(), block.len()));
         }
         if let Some(number) = gathered.found(2, place) {
             newest(number).into_iter().for_each(|row| rows.prefetch(row));
