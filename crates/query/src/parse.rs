@@ -561,6 +561,11 @@ impl Reader {
             let hint = "a name with a dot in it is written in double quotes: FROM \"market.trades\"";
             return Err(QueryError::new(message, self.here()).hint(hint));
         }
+        if self.parser.peek_token_ref().token == Token::LParen {
+            let message = "FROM takes the name of a stream, not a function";
+            let hint = "windows are keys: SELECT carrier, window_start, count(*) FROM flights GROUP BY carrier, TUMBLE(time, INTERVAL '1 hour')";
+            return Err(QueryError::new(message, self.here()).hint(hint));
+        }
         let alias = if self.is_at_changes() { None } else { self.alias()? };
         Ok((stream, is_quoted, alias))
     }
@@ -659,9 +664,6 @@ impl Reader {
             (Token::Comma, Clause::From) => {
                 QueryError::new("one stream at a time: a list of streams is not possible", self.here())
                     .hint(self.possible())
-            }
-            (Token::LParen, Clause::From) => {
-                QueryError::new("FROM takes the name of a stream, not a function", self.here()).hint(self.possible())
             }
             (token, _) => {
                 QueryError::new(format!("expected {expected}, found {token}"), self.here()).hint(self.possible())

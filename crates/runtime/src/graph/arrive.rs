@@ -338,8 +338,8 @@ impl Graph {
         None
     }
 
-    /// Puts what is on its way to the readers of a stream into their queues, so that it stays before its end.
-    fn queue_ready(&mut self, stream: u32) {
+    /// Puts what is on its way to the readers of a stream into their queues, so that it stays before its end or a marker.
+    pub(super) fn queue_ready(&mut self, stream: u32) {
         let mut ready = std::mem::take(&mut self.ready);
         ready.retain_mut(|(id, batch)| {
             let is_other = batch.stream != stream;

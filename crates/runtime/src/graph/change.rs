@@ -480,6 +480,8 @@ impl Graph {
             false => self.await_room(stream),
         }
         let change = next.change;
+        // What is on its way to them goes before the marker.
+        self.queue_ready(stream);
         for id in &next.marked_readers {
             let input = self.present_node_mut(*id).and_then(|node| node.input(stream));
             debug_assert!(input.is_some(), "a port's readers read its stream");
