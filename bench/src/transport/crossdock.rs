@@ -1,11 +1,13 @@
 //! The library's side: a session between two programs, polled.
 
-use super::sends::{RTT_BYTES, Sends};
+use super::sends::{RTT_BYTES, Sends, number};
 use crate::cpu::Error;
 use crate::process::say;
 use crossdock_nectarine::{DeliveryClass, Direct, Error as SessionError, PrivateKey};
 use serde_json::json;
+use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the other side may take to answer.
@@ -21,6 +23,8 @@ pub(super) struct Records {
     session: Direct,
     format: u64,
     class: DeliveryClass,
+    /// What is sent one way, from the one that was sent first: the session keeps a long one until the other side has it.
+    messages: VecDeque<Arc<Vec<u8>>>,
 }
 
 /// The keys of the side that answers and of the one that sends: nobody else sees this loopback.
@@ -55,7 +59,7 @@ impl Records {
     }
 
     fn of(session: Direct, is_echoed: bool, class: DeliveryClass) -> Records {
-        Records { session, format: if is_echoed { ECHOED } else { COUNTED }, class }
+        Records { session, format: if is_echoed { ECHOED } else { COUNTED }, class, messages: VecDeque::new() }
     }
 
     /// The other side, until this one ends.
@@ -101,7 +105,7 @@ impl Records {
 
 impl Sends for Records {
     fn round_trip(&mut self, message: &mut [u8]) -> Result<(), Error> {
-        self.send(message)?;
+        publish(&mut self.session, message, self.format, self.class)?;
         self.session.send()?;
         loop {
             self.session.turn()?;
@@ -113,8 +117,19 @@ impl Sends for Records {
         }
     }
 
-    fn send(&mut self, message: &[u8]) -> Result<(), Error> {
-        Ok(publish(&mut self.session, message, self.format, self.class)?)
+    fn send(&mut self, bytes: usize, of: u64) -> Result<(), Error> {
+        // The one that was sent first, unless the session has it still.
+        let is_free = |message: &mut Arc<Vec<u8>>| message.len() == bytes && Arc::get_mut(message).is_some();
+        if !self.messages.front_mut().is_some_and(is_free) {
+            self.messages.push_front(Arc::new(vec![7; bytes]));
+        }
+        self.messages.rotate_left(1);
+        let message = self.messages.back_mut().ok_or("no message")?;
+        number(Arc::get_mut(message).ok_or("the session has the message")?, of);
+        while !self.session.publish_shared(message, self.format)? {
+            self.session.turn()?;
+        }
+        Ok(())
     }
 
     fn arrived(mut self: Box<Self>) -> Result<u64, Error> {
@@ -133,7 +148,7 @@ impl Sends for Called {
         Ok(())
     }
 
-    fn send(&mut self, _: &[u8]) -> Result<(), Error> {
+    fn send(&mut self, _: usize, _: u64) -> Result<(), Error> {
         Err("calls are measured by their round trips".into())
     }
 

@@ -2,7 +2,7 @@
 
 use super::attack;
 use super::crossdock::{Called, Records};
-use super::sends::{RTT_BYTES, Sends};
+use super::sends::{RTT_BYTES, Sends, number};
 use super::sockets::{Tcp, Udp};
 use crate::cpu::Error;
 use crate::process::{end_with_parent, say};
@@ -88,13 +88,6 @@ fn connect(carrier: Carrier, addr: SocketAddr, is_echoed: bool) -> Result<Box<dy
     })
 }
 
-/// Writes a message's length, as a record begins, and its number.
-fn number(message: &mut [u8], number: u64) {
-    let len = message.len() as u64;
-    message[..8].copy_from_slice(&len.to_le_bytes());
-    message[8..16].copy_from_slice(&number.to_le_bytes());
-}
-
 fn ping(to: &mut dyn Sends, count: u64) -> Result<(), Error> {
     let mut message = [0; RTT_BYTES];
     let mut round_trips_ns = Vec::with_capacity(count as usize);
@@ -119,12 +112,10 @@ fn ping(to: &mut dyn Sends, count: u64) -> Result<(), Error> {
 fn send(mut to: Box<dyn Sends>, bytes: usize, time: Duration) -> Result<(), Error> {
     /// Bytes between two looks at the clock.
     const BURST_BYTES: usize = 1 << 20;
-    let mut message = vec![7; bytes];
     let (mut sent, start) = (0, Instant::now());
     while start.elapsed() < time {
         for _ in 0..(BURST_BYTES / bytes).max(1) {
-            number(&mut message, sent);
-            to.send(&message)?;
+            to.send(bytes, sent)?;
             sent += 1;
         }
     }

@@ -1,6 +1,6 @@
 //! The baselines `udp_socket` and `tcp_socket`: plain sockets, polled.
 
-use super::sends::{RTT_BYTES, Sends};
+use super::sends::{RTT_BYTES, Sends, number};
 use crate::cpu::Error;
 use crate::process::say;
 use serde_json::json;
@@ -67,7 +67,7 @@ impl Sends for Udp {
         Ok(())
     }
 
-    fn send(&mut self, _: &[u8]) -> Result<(), Error> {
+    fn send(&mut self, _: usize, _: u64) -> Result<(), Error> {
         Err("datagrams of a plain socket are measured by their round trips".into())
     }
 
@@ -76,8 +76,8 @@ impl Sends for Udp {
     }
 }
 
-/// A stream.
-pub(super) struct Tcp(TcpStream);
+/// A stream, and the message that is sent.
+pub(super) struct Tcp(TcpStream, Vec<u8>);
 
 impl Tcp {
     pub(super) fn connect(addr: SocketAddr, is_echoed: bool) -> Result<Tcp, Error> {
@@ -86,7 +86,7 @@ impl Tcp {
         stream.set_nodelay(is_echoed)?;
         stream.write_all(&[if is_echoed { ECHOED } else { COUNTED }])?;
         stream.set_nonblocking(true)?;
-        Ok(Tcp(stream))
+        Ok(Tcp(stream, Vec::new()))
     }
 
     pub(super) fn answer() -> Result<(), Error> {
@@ -126,8 +126,10 @@ impl Sends for Tcp {
         if read_whole(&mut self.0, message)? { Ok(()) } else { Err("the other side has ended".into()) }
     }
 
-    fn send(&mut self, message: &[u8]) -> Result<(), Error> {
-        write_whole(&mut self.0, message)
+    fn send(&mut self, bytes: usize, of: u64) -> Result<(), Error> {
+        self.1.resize(bytes, 7);
+        number(&mut self.1, of);
+        write_whole(&mut self.0, &self.1)
     }
 
     fn arrived(mut self: Box<Self>) -> Result<u64, Error> {

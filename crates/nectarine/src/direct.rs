@@ -237,7 +237,16 @@ impl Direct {
     /// # Errors
     /// The record is longer than a message may be.
     pub fn publish(&mut self, record: &[u8], format: u64) -> Result<bool, Error> {
-        self.pack(record, format, DeliveryClass::Reliable)
+        self.pack(record, None, format, DeliveryClass::Reliable)
+    }
+
+    /// The same for a record that the program shares: one that is longer than a packet is sent from where it is, and kept until the other
+    /// side has it. [`Direct::publish`] copies it.
+    ///
+    /// # Errors
+    /// The record is longer than a message may be.
+    pub fn publish_shared(&mut self, record: &Arc<Vec<u8>>, format: u64) -> Result<bool, Error> {
+        self.pack(record, Some(record), format, DeliveryClass::Reliable)
     }
 
     /// The same as a datagram: it is dropped when the path has no room for it.
@@ -248,10 +257,17 @@ impl Direct {
         if record.len() > MAX_PAYLOAD_BYTES {
             return Err(Error::DatagramTooLong { bytes: record.len(), most: MAX_PAYLOAD_BYTES });
         }
-        self.pack(record, format, DeliveryClass::Datagram)
+        self.pack(record, None, format, DeliveryClass::Datagram)
     }
 
-    fn pack(&mut self, record: &[u8], format: u64, class: DeliveryClass) -> Result<bool, Error> {
+    /// Packs a record, which is also there as `shared`, if that is given.
+    fn pack(
+        &mut self,
+        record: &[u8],
+        shared: Option<&Arc<Vec<u8>>>,
+        format: u64,
+        class: DeliveryClass,
+    ) -> Result<bool, Error> {
         if let Some((open, of, open_class)) = &mut self.open
             && (*of, *open_class) == (format, class)
             && open.push(record)
@@ -266,7 +282,8 @@ impl Direct {
             return Ok(false);
         }
         if record.len() > MAX_PAYLOAD_BYTES {
-            return Ok(self.udp.send(Message::record(record.to_vec(), 0, format)).is_ok());
+            let bytes = shared.cloned().unwrap_or_else(|| Arc::new(record.to_vec()));
+            return Ok(self.udp.send(Message::record(bytes, 0, format)).is_ok());
         }
         let Some(mut packet) = self.udp.begin_packet() else { return Ok(false) };
         let fits = packet.push(record);
@@ -544,19 +561,24 @@ mod tests {
     fn records_of_all_lengths_pass_both_ways_in_order() {
         let (mut here, mut there) = pair();
         let lengths = [16, 64, 4096, 65_400, 65_536, 1 << 20, 24];
-        let sent: Vec<_> = (0..70).map(|number| record(number, lengths[number as usize % 7])).collect();
+        let sent: Vec<_> = (0..70).map(|number| Arc::new(record(number, lengths[number as usize % 7]))).collect();
         for turned in [false, true] {
             let (from, to) = if turned { (&mut there, &mut here) } else { (&mut here, &mut there) };
             let (mut next, mut came) = (0, Vec::new());
             eventually("all records come", || {
-                while next < sent.len() && from.publish(&sent[next], 7).unwrap() {
+                while next < sent.len()
+                    && match next % 2 {
+                        0 => from.publish(&sent[next], 7).unwrap(),
+                        _ => from.publish_shared(&sent[next], 7).unwrap(),
+                    }
+                {
                     next += 1;
                 }
                 from.turn().unwrap();
                 to.turn().unwrap();
                 while let Some(records) = to.next_records() {
                     assert_eq!(records.format(), 7);
-                    came.extend(records.bytes().map(<[u8]>::to_vec));
+                    came.extend(records.bytes().map(|record| Arc::new(record.to_vec())));
                 }
                 came.len() == sent.len() && from.is_settled()
             });

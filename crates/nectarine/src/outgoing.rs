@@ -62,8 +62,8 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    fn unit(bytes: Vec<u8>, header: Header, class: TrafficClass) -> Outgoing {
-        Outgoing::Message(Message { bytes: Arc::new(bytes), header, class, sent: 0 })
+    fn unit(bytes: impl Into<Arc<Vec<u8>>>, header: Header, class: TrafficClass) -> Outgoing {
+        Outgoing::Message(Message { bytes: bytes.into(), header, class, sent: 0 })
     }
 
     /// A message for the mailbox that the session has open under this number.
@@ -78,7 +78,7 @@ impl Message {
     }
 
     /// A record that is longer than a packet, of the stream number and format given.
-    pub(crate) fn record(bytes: Vec<u8>, stream: u32, format: u64) -> Outgoing {
+    pub(crate) fn record(bytes: impl Into<Arc<Vec<u8>>>, stream: u32, format: u64) -> Outgoing {
         let header = Header { stream, format, records: 1, ..Header::new(PacketKind::Data, 0) };
         Message::unit(bytes, header, TrafficClass::Data(Origin::Stream(stream)))
     }
