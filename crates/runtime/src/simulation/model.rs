@@ -223,6 +223,11 @@ impl Judge {
         self.query = query;
     }
 
+    /// Whether a change may come in place of earlier ones.
+    pub(super) fn conflates(&self) -> bool {
+        matches!(self.query, Query::Table(table) if table.conflates)
+    }
+
     /// The subscription's session was lost, and another one stands.
     pub(super) fn reconnect(&mut self, model: &Model) {
         self.was_lost = true;

@@ -19,7 +19,7 @@ const SUBSCRIBERS: usize = 5;
 pub(super) struct TableQuery {
     modulus: u64,
     rest: u64,
-    conflates: bool,
+    pub(super) conflates: bool,
 }
 
 impl TableQuery {
