@@ -136,6 +136,8 @@ struct Scene {
     allowed: AtomicU64,
     /// The number behind the greatest one with a joined row.
     joined_to: AtomicU64,
+    /// The number behind the greatest one that the table's subscriber has seen.
+    seen_to: AtomicU64,
     is_closing: AtomicBool,
     is_over: AtomicBool,
     windows: Mutex<Rows>,
@@ -233,14 +235,15 @@ fn change_query(scene: &Scene, subscriber: &mut Subscriber) {
     }
 }
 
-fn take_changes(table: &Mutex<BTreeMap<u64, u64>>, event: Event) {
+fn take_changes(scene: &Scene, event: Event) {
     match event {
         // The state comes once more as a whole.
-        Event::Reconnected => lock(table).clear(),
+        Event::Reconnected => lock(&scene.table).clear(),
         Event::Records(records) => {
-            let mut table = lock(table);
+            let mut table = lock(&scene.table);
             for record in records.iter() {
                 let (number, k) = (whole(record.get(0)), whole(record.get(1)));
+                scene.seen_to.fetch_max(number + 1, Ordering::AcqRel);
                 // It fits the table that is there, whichever query it is by.
                 match record.field("_change") {
                     Some(Value::Text(b"leave")) => assert_eq!(table.remove(&k), Some(number)),
@@ -311,9 +314,11 @@ fn wait_for_all(scene: &Scene, numbers: u64) {
     }
 }
 
-/// Lets the publishers go on for a bit, if what they have published has come through.
+/// Lets the publishers go on for a bit, if what they have published has come through to those that get something of each few records: a
+/// subscriber that is far behind would put checkpoints off. Of `TABLES` numbers in a row each query of the table selects one.
 fn allow_more(scene: &Scene) {
-    if scene.joined_to.load(Ordering::Acquire) >= scene.allowed.load(Ordering::Acquire) {
+    let [joined_to, seen_to] = [&scene.joined_to, &scene.seen_to].map(|of| of.load(Ordering::Acquire));
+    if joined_to.min(seen_to + TABLES) >= scene.allowed.load(Ordering::Acquire) {
         scene.allowed.fetch_add(3, Ordering::AcqRel);
     }
     std::thread::yield_now();
@@ -372,7 +377,7 @@ fn is_whole_after(kills: impl FnOnce(&Path, &str, &Scene, Daemon) -> Daemon) {
         });
         scope.spawn(move || {
             let change = |subscriber: &mut Subscriber| change_query(scene, subscriber);
-            follow(scene, table, change, |event| take_changes(&scene.table, event));
+            follow(scene, table, change, |event| take_changes(scene, event));
         });
         let last = kills(directory, address, scene, first);
         scene.is_closing.store(true, Ordering::Release);
