@@ -180,5 +180,7 @@ pub use simulated::SimulatedDevice;
 pub use sinks::TypedSink;
 #[cfg(feature = "futures")]
 pub use streams::{BatchStream, TypedStream};
+#[cfg(feature = "simulation")]
+pub use subscriber::AskedQuery;
 pub use subscriber::{Event, Subscriber, SubscriberBuilder};
 pub use trace::Trace;

@@ -780,5 +780,7 @@ mod opening;
 mod query;
 #[cfg(feature = "simulation")]
 mod simulated;
+#[cfg(feature = "simulation")]
+pub use simulated::AskedQuery;
 #[cfg(test)]
 mod tests;

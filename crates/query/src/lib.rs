@@ -53,12 +53,15 @@
 //!   changes from then on: [`Select::snapshot`], [`Select::plan_snapshot`]. `ORDER BY … LIMIT n` behind it: the first rows of that
 //!   ([`Select::top_n`]).
 //!
+//! * **`MAX STATE n MB`** behind a query with state: its [bound](StatefulQuery::max_state_bytes).
+//!
 //! A query may be planned [through a view](Select::through), which is all that it sees of its stream.
 //!
 //! Bounds: [`MAX_SQL_BYTES`], [`MAX_OPERATORS`], [`MAX_NESTING`], [`MAX_MADE_TEXT_BYTES`].
 #![forbid(unsafe_code)]
 
 mod bind;
+mod bound;
 mod change;
 mod decimal;
 mod error;
@@ -91,8 +94,8 @@ pub use stateful::{
     AGGREGATES, Aggregate, AggregateArgument, AggregateEntry, AggregateFunction, AggregateType, Aggregation, AsofJoin,
     DerivedTime, FirstRows, IntervalJoin, JoinKind, KeyedState, LatestByKey, MAX_ROWS_BEFORE, MAX_STATE_BYTES,
     MAX_WINDOWS, Operator, OperatorKind, OverFunction, OverRows, OverValue, PlanOperator, Port, Query, ReferenceTable,
-    RowFrame, RowTime, Stage, StageInput, StageOutput, StatefulProgram, StatefulQuery, StreamSource, TableLookup,
-    Window, parse_query, reduction,
+    RowFrame, RowTime, STATE_POLICY, Stage, StageInput, StageOutput, StatefulProgram, StatefulQuery, StreamSource,
+    TableLookup, Window, parse_query, reduction,
 };
 pub use top_n::{MAX_LIMIT, MAX_ORDERED_ROW_BYTES, TopN, TopNProgram};
 pub use view::View;

@@ -14,6 +14,7 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Token, Word};
 
 use crate::bind;
+use crate::bound::ReadBound;
 use crate::error::{Position, QueryError};
 use crate::program::Program;
 use crate::stateful::KeyedState;
@@ -62,6 +63,8 @@ impl Parsed {
 pub(crate) struct Clauses {
     pub(crate) slow: Option<ReadPolicy>,
     pub(crate) rate: Option<ReadRate>,
+    /// Not the subscription's, but the query's own.
+    pub(crate) state: Option<ReadBound>,
     pub(crate) snapshot: Option<ReadSnapshot>,
     pub(crate) order: Option<Arc<ReadOrder>>,
     pub(crate) limit: Option<u32>,
@@ -460,6 +463,7 @@ impl Reader {
             false => None,
         };
         let clauses = self.clauses(snapshot)?;
+        clauses.check_stateless()?;
         self.ends(if condition.is_some() { Clause::Where } else { Clause::From })?;
         let parsed = Arc::new(Parsed { items, condition, parameters: std::mem::take(&mut self.parameters), clauses });
         let sql = sql.to_owned();
@@ -572,7 +576,7 @@ impl Reader {
 
     pub(crate) fn alias(&mut self) -> Result<Option<Name>, QueryError> {
         let explicit = self.parser.parse_keyword(Keyword::AS);
-        if !explicit && (self.is_at_rate() || self.is_at_snapshot() || self.is_at_state_clause()) {
+        if !explicit && (self.is_at_max() || self.is_at_snapshot() || self.is_at_state_clause()) {
             return Ok(None);
         }
         let alias = match &self.parser.peek_token_ref().token {

@@ -163,6 +163,10 @@ impl Reader {
         let (mut clauses, mut rate_at) = (Clauses { snapshot, at, ..Clauses::default() }, None);
         loop {
             let at = self.here();
+            if self.takes_words(&["MAX", "STATE"]) {
+                clauses.state = self.max_state(clauses.state, at)?;
+                continue;
+            }
             if self.takes_words(&["ON", "SLOW"]) {
                 if clauses.slow.is_some() {
                     return Err(QueryError::new("ON SLOW comes once", at).hint(POLICIES));
@@ -191,9 +195,9 @@ impl Reader {
         }
     }
 
-    /// Whether `MAX RATE` begins here, rather than a name.
-    pub(crate) fn is_at_rate(&self) -> bool {
-        self.is_word_at(0, "MAX") && self.is_word_at(1, "RATE")
+    /// Whether `MAX RATE` or `MAX STATE` begins here, rather than a name.
+    pub(crate) fn is_at_max(&self) -> bool {
+        self.is_word_at(0, "MAX") && (self.is_word_at(1, "RATE") || self.is_word_at(1, "STATE"))
     }
 
     fn slow_policy(&mut self) -> Result<ReadPolicy, QueryError> {

@@ -19,7 +19,7 @@ pub(crate) const POSSIBLE: &str = "possible is: SELECT columns or expressions FR
 pub(crate) const POSSIBLE_WITH_STATE: &str = "possible is: [WITH name AS (query)] SELECT [DISTINCT] columns or expressions FROM stream \
      [[ASOF] [LEFT | RIGHT | FULL] JOIN stream ON condition | USING (columns)] [WHERE condition] [GROUP BY columns and a window] \
      [HAVING condition] [WINDOW name AS (PARTITION BY columns ROWS n PRECEDING)] [QUALIFY condition] [LATENESS INTERVAL '5 seconds'] \
-     [ORDER BY expressions LIMIT n, of each window] [UNION ALL query] [CHANGES]";
+     [ORDER BY expressions LIMIT n, of each window] [UNION ALL query] [CHANGES] [MAX STATE n MB]";
 
 /// The form of a query that puts rows in order; ends every message about another.
 pub(crate) const ORDERS: &str = "possible is: SELECT columns FROM stream SNAPSHOT [THEN CHANGES [DELTA]] [WHERE condition] \

@@ -324,6 +324,7 @@ fn detail_of(app: &App, latest: &Snapshot) -> String {
             .map(|context| of(&context.name, context, &["lost", "replaced", "batch_wait", "batch_latency"])),
         List::Handlers => latest.handlers.get(at).map(|handler| {
             let sampled = ["sampled"].into_iter().filter(|_| handler.sampled > 1);
+            let policy = ["state_policy"].into_iter().filter(|_| handler.state_bytes > 0);
             let fields = [
                 "why",
                 "dropped",
@@ -336,12 +337,12 @@ fn detail_of(app: &App, latest: &Snapshot) -> String {
                 "late",
                 "forgotten",
                 "stage_errors",
-                "state_bytes",
                 "checkpoint_failures",
                 "gap_records",
                 "degraded",
             ];
-            of(&handler.name, handler, &fields.into_iter().chain(sampled).collect::<Vec<_>>())
+            let of_state = ["state_bytes"].into_iter().chain(policy);
+            of(&handler.name, handler, &of_state.chain(fields).chain(sampled).collect::<Vec<_>>())
         }),
         List::Streams => latest.streams.get(at).map(|stream| {
             let fields = ["records_unclaimed", "records_malformed", "records_dropped", "row_errors", "held_records"];
@@ -476,6 +477,24 @@ mod tests {
         for expected in ["subscriptions (1)", "SELECT flight FROM A", " 500 ", "127.0.0.1:40000: dropped 9"] {
             assert!(text.contains(expected), "no `{expected}` in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_state_has_its_bytes_its_bound_its_policy_and_what_was_forgotten() {
+        let mut app = app();
+        let latest = app.latest.as_mut().unwrap();
+        let handler = &mut latest.handlers[0];
+        (handler.state_bytes, handler.state_bytes_bound, handler.forgotten) = (67_000_000, 64 << 20, 12_345);
+        handler.state_policy = crossdock_query::STATE_POLICY.to_owned();
+        let text = screen(&mut app, 80, 24);
+        for expected in
+            ["late: state bytes 63.90 MiB of 64.00 MiB; at its bound sheds the oldest;", "forgotten 12,345 "]
+        {
+            assert!(text.contains(expected), "no `{expected}` in\n{text}");
+        }
+        // One that keeps nothing has no policy.
+        app.latest.as_mut().unwrap().handlers[0].state_bytes = 0;
+        assert!(!screen(&mut app, 80, 24).contains("sheds"));
     }
 
     #[test]

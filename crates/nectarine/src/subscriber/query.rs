@@ -27,18 +27,26 @@ impl Subscriber {
             let sql = query.clone();
             let set = |id| Request::SetQuery { id, subscription: SUBSCRIPTION, sql };
             let (_, session) = self.client.ask(|_, id| set(id))?;
-            let mut inner = self.client.shared.lock();
-            inner.link.change_again(|request| {
-                if let Request::Subscribe { sql, .. } = request {
-                    sql.clone_from(&query);
-                }
-            });
-            // A session that has begun since the answer came began with the query before.
-            if inner.link.session() == session {
-                // It may get fewer records than its stream has.
-                self.account.forget_numbers();
+            if self.keep_query(&query, session) {
                 return Ok(());
             }
         }
+    }
+
+    /// The daemon has taken a query in this session: those that follow begin with it. Whether the session stands; one that has begun since
+    /// the answer came began with the query before.
+    pub(super) fn keep_query(&mut self, query: &str, session: u64) -> bool {
+        let mut inner = self.client.shared.lock();
+        inner.link.change_again(|request| {
+            if let Request::Subscribe { sql, .. } = request {
+                query.clone_into(sql);
+            }
+        });
+        let stands = inner.link.session() == session;
+        if stands {
+            // It may get fewer records than its stream has.
+            self.account.forget_numbers();
+        }
+        stands
     }
 }

@@ -23,7 +23,7 @@ pub use operators::{OperatorKind, PlanOperator};
 pub use program::{
     Aggregate, AggregateFunction, Aggregation, AsofJoin, DerivedTime, FirstRows, IntervalJoin, JoinKind, LatestByKey,
     MAX_ROWS_BEFORE, MAX_STATE_BYTES, MAX_WINDOWS, Operator, OverFunction, OverRows, OverValue, Port, RowFrame,
-    RowTime, Stage, StageInput, StageOutput, StatefulProgram, StreamSource, TableLookup, Window,
+    RowTime, STATE_POLICY, Stage, StageInput, StageOutput, StatefulProgram, StreamSource, TableLookup, Window,
 };
 pub use query::{Query, StatefulQuery, parse_query};
 pub use reduce::reduction;

@@ -324,7 +324,18 @@ impl StatefulQuery {
         };
         let planner = Planner::new(&self.sql, names, values, self.null_for_errors, &spelt, formats, &self.views);
         let planner = planner.with_tables(&self.tables);
-        plan(planner, &self.tree, self.changes.as_ref()).map_err(|error| error.over(&self.sql))
+        let planned = plan(planner, &self.tree, self.changes.as_ref()).map_err(|error| error.over(&self.sql))?;
+        Ok(StatefulProgram { max_state_bytes: self.max_state_bytes(), ..planned })
+    }
+
+    /// The most bytes that its state may take: those of its clause `MAX STATE`, or [`MAX_STATE_BYTES`](crate::MAX_STATE_BYTES); of the state
+    /// of a stream its own bound.
+    #[must_use]
+    pub fn max_state_bytes(&self) -> usize {
+        match &self.state {
+            Some(state) => usize::try_from(state.max_bytes).unwrap_or(usize::MAX),
+            None => self.clauses.max_state_bytes(),
+        }
     }
 
     /// From records of `stream` in this format to rows of `program`: a program for each place where the query reads the stream. Each makes

@@ -269,7 +269,9 @@ impl Reader {
             let at = self.here();
             let Some((join, is_comma)) = self.join()? else { return Ok(from) };
             if from.len() == MAX_STREAMS {
-                return Err(QueryError::new(format!("more than {MAX_STREAMS} streams in one FROM"), at));
+                let error = QueryError::new(format!("more than {MAX_STREAMS} streams in one FROM"), at);
+                return Err(error
+                    .hint("join some of them in a query within: FROM (SELECT … FROM a JOIN b ON …) ab JOIN c ON …"));
             }
             let mut joined = self.joined(Some(join), known, within)?;
             let name = joined.called();

@@ -6,15 +6,16 @@ use crossdock_format::Format;
 
 use super::program::{
     Aggregate, AggregateFunction, Aggregation, AsofJoin, FirstRows, IntervalJoin, JoinKind, LatestByKey, Operator,
-    OverFunction, OverRows, OverValue, Port, RowFrame, Stage, StageInput, StageOutput, StatefulProgram, StreamSource,
-    TableLookup, Window,
+    OverFunction, OverRows, OverValue, Port, RowFrame, STATE_POLICY, Stage, StageInput, StageOutput, StatefulProgram,
+    StreamSource, TableLookup, Window,
 };
 use crate::program::{Program, Projection};
 
 impl fmt::Display for StatefulProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(last) = self.stages.len().checked_sub(1) else { return Ok(()) };
-        writeln!(f, "state    at most {}; past that the oldest goes, and is counted", Bytes(self.max_state_bytes))?;
+        let bound = Bytes(self.max_state_bytes);
+        writeln!(f, "state    at most {bound}; past that it {STATE_POLICY}, which is counted")?;
         if self.changes {
             writeln!(f, "changes  each row says in _change whether it enters, is updated or leaves")?;
         }

@@ -29,7 +29,7 @@ const SPARE_BUFFERS: usize = 16;
 pub(crate) const MOST_MADE: usize = 16;
 /// Most bytes of output that wait in a node for buffers: a handler whose output does not end must not take all memory.
 pub(crate) const MAX_SPILL_BYTES: usize = 16 << 20;
-/// The same of a query with state: the end of one window may make all of it due at once.
+/// The same of a query with state: the end of one window may make all of it due at once. As much as is there, where that is more.
 pub(crate) const MAX_STATE_SPILL_BYTES: usize = MAX_STATE_BYTES;
 /// Queues are counted as at least this number, and as a power of two, so that their shares change rarely.
 const LEAST_QUEUES: usize = 4;

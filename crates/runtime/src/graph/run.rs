@@ -124,7 +124,7 @@ impl Job {
         let share = self.records() as usize * self.batch.payload_bytes() / self.batch.len().max(1);
         ws.builder.begin(share, self.room, self.longest);
         if self.handler.shares_state() {
-            ws.builder.spill.most = MAX_STATE_SPILL_BYTES;
+            ws.builder.spill.most = MAX_STATE_SPILL_BYTES.max(self.handler.state_bytes());
         }
         self.measured(ws, |job, selection, ws| match job.time_ns {
             None => process(&mut *job.handler, &job.batch, selection, &mut ws.sink()),

@@ -98,9 +98,12 @@ reports! {
         /// The bytes that the state of such a query takes.
         #[serde(default)]
         pub state_bytes: u64 = gauge("crossdock_handler_state").unit(Unit::Bytes).bound("state_bytes_bound"),
-        /// The bound on them; past it the oldest goes.
+        /// The bound on them.
         #[serde(default)]
         pub state_bytes_bound: u64 = gauge("crossdock_handler_state_bound").unit(Unit::Bytes),
+        /// What its state does at that bound: `sheds the oldest`, which counts as forgotten. Empty without a bound.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        pub state_policy: String = listed().title("at its bound"),
         /// Checkpoints of its state that were written.
         #[serde(default)]
         pub checkpoints: u64 = counter("crossdock_handler_checkpoints"),

@@ -10,7 +10,7 @@ use crate::managers::row_error_events::RowErrorEvents;
 use crate::managers::rule_costs::RuleCosts;
 use crate::managers::sampling_events::SamplingEvents;
 use crate::managers::spec::{HandlerSpec, OnRowError};
-use crate::managers::state_spec::refused_reader;
+use crate::managers::state_spec::{StateSpec, refused_reader};
 use crate::managers::tables::GivenTables;
 use crate::names::meant;
 use crate::streams::StreamFacts;
@@ -512,6 +512,8 @@ pub(crate) struct Deployed {
     pub(crate) entries: Vec<Entry>,
     /// The plan of a query with state, for people.
     pub(crate) plan: Option<String>,
+    /// The most bytes that its state may take; 0 where it is no query's and no stream's.
+    pub(crate) max_state_bytes: u64,
     /// Its operators.
     pub(crate) operators: Arc<[PlanOperator]>,
     /// The reference tables that it looks rows up in.
@@ -570,6 +572,9 @@ impl Deployed {
         let of_plan = planned.iter().flat_map(|(_, plan)| plan.tables());
         self.tables = of_plan.map(str::to_owned).collect();
         self.operators = planned.as_ref().map(|(_, plan)| plan.operators()).unwrap_or_default().into();
+        let of_state = self.spec.state.as_ref().map(StateSpec::bytes);
+        let of_query = planned.as_ref().map(|(_, plan)| plan.max_state_bytes as u64);
+        self.max_state_bytes = of_state.or(of_query).unwrap_or(0);
         self.plan = planned.map(|(_, plan)| plan.to_string());
         if matches!(self.spec.part, Some(QueryPart::Reduction { .. })) {
             let input = self.entries.last().map(|entry| &entry.input);
@@ -595,6 +600,7 @@ impl Deployed {
         let mut deployed = Deployed {
             version: 1,
             plan: None,
+            max_state_bytes: 0,
             operators: Arc::default(),
             tables: Vec::new(),
             given_tables: None,

@@ -13,9 +13,8 @@ use crate::managers::query_cuts::{CutQuery, ReducedStream};
 use crate::managers::request::{ChangeRequest, ControlRequest, EventKind, Query, SharedQuery, handler_of};
 use crate::managers::spec::HandlerSpec;
 use crate::managers::waiting::Answered;
-use crossdock_query::{MAX_STATE_BYTES, QueryError, Select};
+use crossdock_query::{QueryError, Select};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// A handler that runs subscriptions' query.
@@ -32,9 +31,9 @@ pub(super) struct Placement {
 }
 
 impl Placement {
-    /// Whether the query keeps state.
-    pub(super) fn keeps_state(&self) -> bool {
-        self.query.is_some()
+    /// The most bytes that the query's state may take, if it keeps one.
+    pub(super) fn max_state_bytes(&self) -> Option<u64> {
+        Some(self.query.as_ref()?.max_state_bytes)
     }
 }
 
@@ -127,19 +126,15 @@ impl Managers {
 
     /// Why one more query with state finds no room, if all of them together could take more memory than they may.
     fn refused_for_state(&self, query: &Query) -> Option<String> {
-        query.shared.as_ref()?;
-        let there = self.queries.values().filter(|placement| placement.query.is_some()).count();
-        let (each, most) = (MAX_STATE_BYTES as u64, self.config.max_query_state_bytes);
-        let of_streams = self.state_bytes_but("").saturating_add(self.ordered_bytes.load(Ordering::Relaxed));
-        let beside = match of_streams {
-            0 => String::new(),
-            _ => format!(", the states of streams and their rows in order {of_streams}"),
-        };
-        let wanted = (there as u64 + 1).saturating_mul(each).saturating_add(of_streams);
-        (wanted > most).then(|| {
+        let wanted = query.shared.as_ref()?.max_state_bytes;
+        let there = self.queries.values().filter_map(Placement::max_state_bytes).count();
+        let (taken, most) =
+            (self.state_bytes_but("").saturating_add(self.query_bytes()), self.config.max_query_state_bytes);
+        (taken.saturating_add(wanted) > most).then(|| {
             format!(
-                "subscriptions have {there} different queries with state, which may take {each} bytes each{beside}, and together no more \
-                 than {most} bytes: use the text of one of them, wait until one has gone, or raise `max_query_state_bytes` under [platform]"
+                "the query's state may take {wanted} bytes, and {there} different queries of subscriptions and the states of streams {taken}; \
+                 together they may take {most}: use the text of one of them, say less with MAX STATE behind the query, wait until one has \
+                 gone, or raise `max_query_state_bytes` under [platform]"
             )
         })
     }

@@ -93,11 +93,11 @@ impl Managers {
             reserved: Some(handler.need.reserve).filter(|reserve| *reserve != Load::default()).map(load_info),
             queue_bound: placed.map_or(0, |placed| self.overlay.queue_bound(placed, edges)),
             sampled: 1,
-            state_bytes_bound: match (&spec.state, handler.entries.iter().any(|entry| entry.decided.is_some())) {
-                (Some(state), _) => state.bytes(),
-                (None, true) => crossdock_query::MAX_STATE_BYTES as u64,
-                (None, false) => 0,
-            },
+            state_bytes_bound: handler.max_state_bytes,
+            state_policy: Some(crossdock_query::STATE_POLICY)
+                .filter(|_| handler.max_state_bytes > 0)
+                .unwrap_or_default()
+                .to_owned(),
             limit_ns_per_s: handler.limit_ns_per_s,
             degraded: if handler.is_degraded { spec.overload_parameters.clone() } else { Default::default() },
             changes: handler.changes,

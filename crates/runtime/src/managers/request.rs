@@ -174,6 +174,8 @@ pub(crate) struct SharedQuery {
     /// The views that it reads streams through, by stream.
     pub(crate) views: BTreeMap<String, String>,
     pub(crate) null_for_errors: bool,
+    /// The most bytes that its state may take, which its text says.
+    pub(crate) max_state_bytes: u64,
 }
 
 impl SharedQuery {

@@ -6,13 +6,13 @@ use crate::graph::node::StateLoss;
 use crate::managers::change::{Applied, NotMade};
 use crate::managers::deployed::{Decided, Status};
 use crate::managers::events::About;
+use crate::managers::queries::Placement;
 use crate::managers::request::{ChangeRequest, ControlRequest, KeyDeclaration, StateRead};
 use crate::managers::spec::HandlerSpec;
 use crate::managers::state_spec::{StateSpec, no_state, state_name};
 use crate::managers::waiting::Answered;
 use crate::managers::{Caller, Managers};
 use crossdock_engine::StateOrder;
-use crossdock_query::MAX_STATE_BYTES;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -210,9 +210,8 @@ impl Managers {
 
     /// The bytes that the queries of subscriptions may take, all together.
     pub(super) fn query_bytes(&self) -> u64 {
-        let there = self.queries.values().filter(|placement| placement.keeps_state()).count();
-        let ordered = self.ordered_bytes.load(Ordering::Relaxed);
-        (there as u64).saturating_mul(MAX_STATE_BYTES as u64).saturating_add(ordered)
+        let of_queries = self.queries.values().filter_map(Placement::max_state_bytes);
+        of_queries.chain([self.ordered_bytes.load(Ordering::Relaxed)]).fold(0, u64::saturating_add)
     }
 
     /// The formats that have decided the rows of a stream's state, which stay with its key: other bounds must not lose it.

@@ -3,7 +3,8 @@
 use super::model::{Judge, Model, Published, Query, format, record, stream_name};
 use crossdock_format::{RecordBuilder, Value};
 use crossdock_nectarine::{
-    Announcement, Event, NodeRoute, PrivateKey, PublicKey, Publisher, SimulatedDevice, Subscriber,
+    Announcement, AskedQuery, DropCause, Event, NodeRoute, PrivateKey, PublicKey, Publisher, SimulatedDevice,
+    Subscriber,
 };
 use crossdock_sim::Rng;
 use std::time::Duration;
@@ -166,6 +167,10 @@ pub(super) struct SubscriberApp {
     next_ns: u64,
     /// Whether the stream's last publisher has gone, as far as is known.
     pub(super) has_ended: bool,
+    /// Another query that it is to have, and whether it has asked the daemon for that.
+    wanted: Option<(Query, Option<AskedQuery>)>,
+    /// How often it got another query.
+    pub(super) queries: u64,
 }
 
 impl SubscriberApp {
@@ -188,11 +193,49 @@ impl SubscriberApp {
             interval_ns,
             next_ns: 0,
             has_ended: false,
+            wanted: None,
+            queries: 0,
+        }
+    }
+
+    /// Has it get another query, unless it is about to get one.
+    pub(super) fn change_query(&mut self, query: Query) {
+        self.wanted.get_or_insert((query, None));
+    }
+
+    /// Whether it is to get another query.
+    pub(super) fn is_changing(&self) -> bool {
+        self.wanted.is_some()
+    }
+
+    /// Asks for the query that it is to have. A daemon refuses it while a snapshot by the query before is under way, and where the session is
+    /// lost nobody answers: it asks again then.
+    fn go_on_changing(&mut self) {
+        let Some((query, asked)) = self.wanted.take() else { return };
+        let outcome = match asked {
+            None => self.subscriber.begin_query(query.sql(self.stream)).map(Some),
+            Some(asked) => self.subscriber.has_query(&asked).map(|has_it| (!has_it).then_some(asked)),
+        };
+        match outcome {
+            Ok(None) => {
+                (self.query, self.queries) = (query, self.queries + 1);
+                self.judge.change_query(query);
+            }
+            Ok(asked) => self.wanted = Some((query, asked)),
+            Err(_) => self.wanted = Some((query, None)),
         }
     }
 
     /// Goes on; in how many ns it is due.
     fn turn(&mut self, now_ns: u64, rng: &mut Rng, model: &Model) -> u64 {
+        let due_ns = self.take_events(now_ns, rng, model);
+        if self.is_subscribed {
+            self.go_on_changing();
+        }
+        if self.is_changing() { self.subscriber.go_on().min(due_ns).min(20 * AGAIN_NS) } else { due_ns }
+    }
+
+    fn take_events(&mut self, now_ns: u64, rng: &mut Rng, model: &Model) -> u64 {
         self.subscriber.go_on();
         let failed =
             |error: &dyn std::fmt::Display| -> ! { panic!("subscriber {} ({:?}): {error}", self.id, self.query) };
@@ -238,6 +281,7 @@ fn take(judge: &mut Judge, has_ended: &mut bool, event: Event, model: &Model) ->
             *has_ended = false;
             for (at, record) in records.iter().enumerate() {
                 let field = |name: &str| match record.field(name)? {
+                    Value::Text(text) if name == "_change" => text.first().copied().map(i64::from),
                     Value::Uint(value) => Some(value as i64),
                     Value::Int(value) | Value::Timestamp(value) => Some(value),
                     Value::Text(text) => Some(text.len() as i64),
@@ -249,6 +293,8 @@ fn take(judge: &mut Judge, has_ended: &mut bool, event: Event, model: &Model) ->
         }
         Event::Reconnected => judge.reconnect(model),
         Event::StreamEnded { publishers_left, .. } => *has_ended = publishers_left == 0,
+        // A later change of the same row has come in place of each.
+        Event::Dropped { cause: DropCause::Conflated, .. } if judge.conflates() => {}
         Event::Dropped { records, reason, .. } => return Err(format!("{records} records were dropped: {reason}")),
         Event::Unreadable { message } => return Err(format!("unreadable: {message}")),
         Event::Held { message, .. } => return Err(format!("held: {message}")),

@@ -141,8 +141,8 @@ impl Rows {
     }
 }
 
-/// Any world of a durable daemon, with its handlers, a publisher of each stream, and all subscribers in a checkpoint.
-fn durable_world(seed: u64, rng: &mut Rng) -> World {
+/// Any world of a durable daemon.
+pub(super) fn durable_plan(rng: &mut Rng) -> WorldPlan {
     let is_secure = rng.bool();
     let delay_ns = [20_000, 300_000, 5 * MS][rng.usize(..3)];
     let link = Link {
@@ -151,7 +151,7 @@ fn durable_world(seed: u64, rng: &mut Rng) -> World {
         duplication: [0.0, 0.02][rng.usize(..2)],
         ..Link::new(delay_ns)
     };
-    let plan = WorldPlan {
+    WorldPlan {
         contexts: 1,
         is_secure,
         link,
@@ -159,7 +159,12 @@ fn durable_world(seed: u64, rng: &mut Rng) -> World {
         is_durable: true,
         is_routed: false,
         strays: 0,
-    };
+    }
+}
+
+/// Such a world with its handlers, a publisher of each stream, and all subscribers in a checkpoint.
+fn durable_world(seed: u64, rng: &mut Rng) -> World {
+    let plan = durable_plan(rng);
     let mut world = World::new(seed, plan);
     world.deploy(vec![Derived::Windows.handler(), Derived::Pairs.handler()]);
     for stream in 0..2 {
@@ -185,7 +190,7 @@ fn durable_world(seed: u64, rng: &mut Rng) -> World {
 }
 
 /// Has the daemon crash now or soon, with a fault of the network that no session is lost by.
-fn crash(world: &mut World, rng: &mut Rng) {
+pub(super) fn crash(world: &mut World, rng: &mut Rng) {
     if rng.u8(..4) == 0 {
         let clients: Vec<_> = world.clients.keys().copied().collect();
         let (client, daemon) = (clients[rng.usize(..clients.len())], world.address);

@@ -9,7 +9,7 @@
 //! by the query's meaning; nothing is delivered that was not sent; no bound is passed; after each fault all that was handed over is
 //! acknowledged and delivered within a time; once all clients have gone the daemon holds nothing.
 //!
-//! Scenarios of their own: a daemon that crashes ([`restarts`]), a durable one that crashes ([`durable`]), two daemons ([`routes`]), an
+//! Scenarios of their own: a daemon that crashes ([`restarts`]), a durable one that crashes ([`durable`]), tables of a state ([`tables`]), two daemons ([`routes`]), an
 //! attacker ([`attack`]), and what a daemon sends in a turn where nothing is wrong ([`sending`]).
 
 mod attack;
@@ -20,6 +20,7 @@ mod restarts;
 mod routes;
 mod sending;
 mod socket;
+mod tables;
 mod world;
 
 use clients::{PublisherApp, Stage};
@@ -30,6 +31,9 @@ use world::{MS, SECOND, World, WorldPlan};
 
 /// How long it may take after a fault until all is delivered that was handed over.
 const PATIENCE_NS: u64 = 90 * SECOND;
+/// Kinds of faults; the first are those of the network and the clocks.
+const FAULTS: u8 = 10;
+const NETWORK_FAULTS: u8 = 8;
 
 /// Spoils a datagram where its header shows it: what is deeper in a packet that is in no envelope is for UDP's checksum to find.
 fn spoil_header(rng: &mut Rng, bytes: &mut Vec<u8>) {
@@ -123,6 +127,16 @@ fn subscribe_any(world: &mut World, rng: &mut Rng, streams: usize) {
 
 /// Has something go wrong; until when it does, in ns.
 fn any_fault(world: &mut World, rng: &mut Rng) -> u64 {
+    fault(world, rng, FAULTS)
+}
+
+/// The same of the network and the clocks: all clients stay, and none comes.
+fn network_fault(world: &mut World, rng: &mut Rng) -> u64 {
+    fault(world, rng, NETWORK_FAULTS)
+}
+
+/// One of the first `kinds` faults.
+fn fault(world: &mut World, rng: &mut Rng, kinds: u8) -> u64 {
     let now_ns = world.network.now_ns();
     let clients: Vec<SocketAddr> = world.clients.keys().copied().collect();
     let client = clients[rng.usize(..clients.len())];
@@ -143,7 +157,7 @@ fn any_fault(world: &mut World, rng: &mut Rng) -> u64 {
         },
         _ => Link { delay_ns: rng.u64(..200 * MS), ..world.plan.link.clone() },
     };
-    match rng.u8(..10) {
+    match rng.u8(..kinds) {
         0 => world.network.cut(client, daemon, until_ns),
         1 => world.network.cut_one_way(client, daemon, until_ns),
         2 => world.network.cut_one_way(daemon, client, until_ns),
@@ -176,7 +190,7 @@ fn any_fault(world: &mut World, rng: &mut Rng) -> u64 {
 fn is_caught_up(world: &World) -> bool {
     world.is_up()
         && world.publishers().all(|publisher| publisher.is_settled(&world.model))
-        && world.subscribers().all(|subscriber| subscriber.judge.missing(&world.model, false).is_none())
+        && world.subscribers().all(|of| !of.is_changing() && of.judge.missing(&world.model, false).is_none())
 }
 
 /// Nothing is wrong any more: all is delivered within a time.

@@ -4,6 +4,7 @@
 //! remembered but how many were handed over and how many of those were acknowledged.
 
 use super::durable::{Derived, Rows};
+use super::tables::{Table, TableQuery};
 use crossdock_format::{Format, RecordBuilder, Value};
 use std::collections::BTreeMap;
 
@@ -120,6 +121,8 @@ pub(super) enum Query {
     Windows,
     /// The stream that a handler makes.
     Of(Derived),
+    /// The state of the stream by value, and its changes.
+    Table(TableQuery),
 }
 
 impl Query {
@@ -134,16 +137,18 @@ impl Query {
                 format!("SELECT publisher, value, number FROM {stream} WHERE value < {bound} AND value % 2 = 0")
             }
             Query::Windows => windows_sql(&stream),
+            Query::Table(table) => table.sql(&stream),
         }
     }
 
     /// Whether it selects a record.
-    fn selects(self, publisher: usize, number: u64) -> bool {
+    pub(super) fn selects(self, publisher: usize, number: u64) -> bool {
         let value = value_of(publisher, number);
         match self {
             Query::All | Query::Windows | Query::Of(_) => true,
             Query::AtLeast(least) => value >= least,
             Query::EvenBelow(bound) => value < bound && value % 2 == 0,
+            Query::Table(table) => table.selects(number),
         }
     }
 }
@@ -181,6 +186,8 @@ pub(super) struct Judge {
     counted: u64,
     /// Of [`Query::Of`]: the rows that came.
     rows: Rows,
+    /// Of [`Query::Table`].
+    pub(super) table: Table,
     /// How long each record was on its way, in ns.
     pub(super) delays_ns: Vec<u64>,
 }
@@ -199,6 +206,7 @@ impl Judge {
             last_window: None,
             counted: 0,
             rows: Rows::default(),
+            table: Table::default(),
             delays_ns: Vec::new(),
         }
     }
@@ -210,9 +218,20 @@ impl Judge {
         self.seen = model.of(self.stream).map(|(id, of)| (id, Seen { next: of.handed, ..Seen::default() })).collect();
     }
 
+    /// The subscription has another query from now on, or had it before some of what came.
+    pub(super) fn change_query(&mut self, query: Query) {
+        self.query = query;
+    }
+
+    /// Whether a change may come in place of earlier ones.
+    pub(super) fn conflates(&self) -> bool {
+        matches!(self.query, Query::Table(table) if table.conflates)
+    }
+
     /// The subscription's session was lost, and another one stands.
     pub(super) fn reconnect(&mut self, model: &Model) {
         self.was_lost = true;
+        self.table.clear();
         for (publisher, _) in model.of(self.stream) {
             let seen = self.seen.entry(publisher).or_default();
             (seen.may_miss, seen.may_repeat) = (!model.is_durable, true);
@@ -232,6 +251,9 @@ impl Judge {
         }
         if self.query == Query::Windows {
             return self.take_window(model, field);
+        }
+        if let Query::Table(_) = self.query {
+            return self.table.take(self.stream, model, field);
         }
         let whole = |name: &str| field(name).ok_or_else(|| format!("a record without `{name}`"));
         let (publisher, number) = (whole("publisher")? as usize, whole("number")? as u64);
@@ -317,6 +339,9 @@ impl Judge {
         }
         if let Query::Of(derived) = self.query {
             return self.rows.missing(derived, model);
+        }
+        if let Query::Table(_) = self.query {
+            return self.table.missing(self.stream, self.query, model);
         }
         if self.query == Query::Windows {
             let (_, of) = model.of(self.stream).next()?;

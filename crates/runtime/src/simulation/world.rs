@@ -634,6 +634,13 @@ impl Outside {
         })
     }
 
+    pub(super) fn subscribers_mut(&mut self) -> impl Iterator<Item = &mut SubscriberApp> {
+        self.clients.values_mut().filter_map(|client| match &mut client.app {
+            App::Publisher(_) => None,
+            App::Subscriber(subscriber) => Some(&mut **subscriber),
+        })
+    }
+
     pub(super) fn subscribers(&self) -> impl Iterator<Item = &SubscriberApp> {
         self.clients.values().filter_map(|client| match &client.app {
             App::Publisher(_) => None,

@@ -70,6 +70,7 @@ impl Stateful {
             streams: self.streams.clone(),
             views: self.streams.iter().chain(&self.tables()).filter_map(view).collect(),
             null_for_errors: self.request.row_errors == RowErrors::Null,
+            max_state_bytes: self.query.max_state_bytes() as u64,
         }
         .with_single_spaces()
     }

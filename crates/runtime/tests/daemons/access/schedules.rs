@@ -1,9 +1,13 @@
-//! No schedule of subscribing, converting, morphing and handlers shows an identity what its rule hides. The oracle is the
-//! interpreter over the records that the rule leaves.
+//! No schedule of subscribing, joining, reading a state, converting, morphing and handlers shows an identity what its rule hides. The
+//! oracle is the interpreter over the records that the rule leaves.
 
+mod stateful;
+
+use self::stateful::{Joined, Seen, Table};
 use super::*;
 use crossdock_format::Record;
 use crossdock_query::{Interpreter, Program, Projection, View};
+use crossdock_runtime::{QueryCuts, StateSpec};
 use std::collections::BTreeMap;
 use std::thread::JoinHandle;
 
@@ -12,6 +16,8 @@ const CONDITIONS: [&str; 6] =
     ["TRUE", "late > 0", "carrier = 'UA'", "flight % 7 < 3", "crew LIKE '%7%'", "100 / late > 3"];
 /// The columns that rules show, and that queries name.
 const COLUMNS: [&str; 5] = ["flight", "flight, carrier", "carrier, late", "flight, late, carrier", "*"];
+/// The numbers of flights: few, so that many have several records.
+const NUMBERS: u64 = 200;
 /// The select lists of the desk's queries.
 const ITEMS: [&str; 6] = ["*", "flight", "carrier, late", "crew", "flight + 1 AS late", "*, late * 2 AS twice"];
 
@@ -59,16 +65,28 @@ struct Reading {
     subscriber: Subscriber,
 }
 
+/// A record that was published.
+struct Published {
+    stream: &'static str,
+    format: Format,
+    record: Vec<u8>,
+}
+
 /// One daemon, its desk, and what has happened.
 struct World {
     random: fastrand::Rng,
     context: ContextHandle,
     addr: String,
     view: View,
-    /// Records of `A` with their formats, in order.
-    published: Vec<(Format, Vec<u8>)>,
-    publishers: BTreeMap<bool, Publisher>,
+    /// What the desk sees of `A` and of `B`.
+    seen: [Seen; 2],
+    /// Records in order.
+    published: Vec<Published>,
+    /// By their streams, and whether they publish the second format.
+    publishers: BTreeMap<(&'static str, bool), Publisher>,
     readings: Vec<Reading>,
+    joined: Vec<Joined>,
+    tables: Vec<Table>,
     /// Subscriptions of the desk to derived streams; its rule names none of these.
     derived: Vec<JoinHandle<Result<Vec<Vec<String>>, Error>>>,
     handlers: u32,
@@ -78,21 +96,41 @@ struct World {
 impl World {
     fn start(seed: u64) -> World {
         let mut random = fastrand::Rng::with_seed(seed);
-        let columns = COLUMNS[random.usize(..COLUMNS.len())];
-        let condition = CONDITIONS[random.usize(..CONDITIONS.len())];
-        let view = format!("SELECT {columns} FROM A WHERE {condition}");
-        let mut rule = desk(&["desk.*"], &[&view, ["*", "D*", "B"][random.usize(..3)]]);
+        let mut view = |stream: &str| {
+            let columns = COLUMNS[random.usize(..COLUMNS.len())];
+            format!("SELECT {columns} FROM {stream} WHERE {}", CONDITIONS[random.usize(..CONDITIONS.len())])
+        };
+        let (view, other) = (view("A"), view("B"));
+        let (second, seen) = match random.u8(..4) {
+            0 => ("*", Seen::Whole),
+            1 => ("D*", Seen::Nothing),
+            2 => ("B", Seen::Whole),
+            _ => (&*other, Seen::Through(View::parse(&other).unwrap())),
+        };
+        let mut rule = desk(&["desk.*"], &[&view, second]);
         rule.convert = if random.bool() { all(&["*"]) } else { Vec::new() };
         rule.handlers = if random.bool() { all(&["*"]) } else { Vec::new() };
-        let (context, addr) = start(vec![admin(), rule]);
+        // A cut query is that of the administrator alone, and has its tests.
+        let whole = |config: &mut ContextConfig| config.platform.query_cuts = QueryCuts::Never;
+        let (context, addr) = start_changed(vec![admin(), rule], whole);
+        context.declare_stream("B", &flights()).unwrap().unwrap();
+        let state = StateSpec { key: vec!["flight".into()], ..StateSpec::default() };
+        let declared = ChangeRequest::Deploy(HandlerSpec::of_state("A", state));
+        context.manager().change(declared, false).unwrap().unwrap();
+        // Changes of a state that nobody publishes come to an end.
+        let publisher = |of: &'static str| ((of, false), super::publisher(&addr, ADMIN, of, &flights()).unwrap());
+        let publishers = BTreeMap::from(["A", "B"].map(publisher));
         World {
             random,
             context,
             addr,
+            seen: [Seen::Through(View::parse(&view).unwrap()), seen],
             view: View::parse(&view).unwrap(),
             published: Vec::new(),
-            publishers: BTreeMap::new(),
+            publishers,
             readings: Vec::new(),
+            joined: Vec::new(),
+            tables: Vec::new(),
             derived: Vec::new(),
             handlers: 0,
             kept: Vec::new(),
@@ -100,13 +138,19 @@ impl World {
     }
 
     fn step(&mut self) {
-        match self.random.u8(0..10) {
+        match self.random.u8(0..18) {
             0..=2 => self.subscribe(),
-            3..=4 => self.publish(),
-            5 => self.convert(),
-            6 => self.deploy_as_desk(),
-            7 => self.derive(),
-            8 => self.read_derived(),
+            3..=5 => self.publish(),
+            6 => self.publish_other(),
+            7 => self.convert(),
+            8 => self.deploy_as_desk(),
+            9 => self.derive(),
+            10 => self.read_derived(),
+            11..=12 => self.join(),
+            13 => self.snapshot(),
+            14 => self.ask_why(),
+            15 => self.follow(),
+            16 => self.change_query(),
             _ => {
                 // Formats that it accepts would be converted ones.
                 let accepts = reader(&self.addr, DESK, "SELECT * FROM A").accept(second()).connect();
@@ -122,9 +166,7 @@ impl World {
         let since = self.published.len();
         let outcome = reader(&self.addr, DESK, &sql).one_format(self.random.bool()).connect();
         // It fits the newest format that the stream has, or is refused.
-        let streams = self.context.streams().unwrap();
-        let newest = streams.iter().find(|stream| stream.name == "A").and_then(|stream| stream.formats.last());
-        let newest = if *newest.unwrap() == second().id().to_string() { second() } else { flights() };
+        let newest = self.newest();
         let over = self.view.plan(&newest).and_then(|view| crossdock_query::parse(&sql).unwrap().plan(&view.output));
         match (outcome, over) {
             (Ok(subscriber), Ok(_)) => self.readings.push(Reading { sql, since, subscriber }),
@@ -137,24 +179,55 @@ impl World {
         }
     }
 
+    /// The newest format of `A`.
+    fn newest(&self) -> Format {
+        let streams = self.context.streams().unwrap();
+        let newest = streams.iter().find(|stream| stream.name == "A").and_then(|stream| stream.formats.last());
+        if *newest.unwrap() == second().id().to_string() { second() } else { flights() }
+    }
+
+    fn publish_other(&mut self) {
+        let (format, mut row) = (flights(), RecordBuilder::new(&flights()));
+        let publisher = self.publishers.get_mut(&("B", false)).unwrap();
+        for _ in 0..self.random.u64(1..12) {
+            let record = flight(&mut row, self.random.u64(..NUMBERS));
+            publisher.publish(&record).unwrap();
+            self.published.push(Published { stream: "B", format: format.clone(), record });
+        }
+        publisher.flush().unwrap();
+        self.await_arrival("B");
+    }
+
+    /// Later subscriptions begin behind the records that were published.
+    fn await_arrival(&self, stream: &str) {
+        let (context, of_stream) = (&self.context, |record: &&Published| record.stream == stream);
+        let count = self.published.iter().filter(of_stream).count() as u64;
+        let arrived = || context.streams().unwrap().iter().any(|of| of.name == stream && of.records_in == count);
+        await_that("all records have come", arrived);
+        let state = crossdock_runtime::state_name(stream);
+        let handlers = || context.manager().handlers().unwrap();
+        await_that("its state, if it has one, has them all", || {
+            handlers().iter().all(|handler| handler.name != state || handler.taken == count)
+        });
+    }
+
     fn publish(&mut self) {
         let is_second = self.random.bool();
         let format = if is_second { second() } else { flights() };
         let addr = &self.addr;
-        let publisher =
-            self.publishers.entry(is_second).or_insert_with(|| super::publisher(addr, ADMIN, "A", &format).unwrap());
+        let publisher = self
+            .publishers
+            .entry(("A", is_second))
+            .or_insert_with(|| super::publisher(addr, ADMIN, "A", &format).unwrap());
         let mut row = RecordBuilder::new(&format);
         for _ in 0..self.random.u64(1..40) {
-            let number = self.random.u64(..1000);
+            let number = self.random.u64(..NUMBERS);
             let record = if is_second { second_flight(&mut row, number) } else { flight(&mut row, number) };
             publisher.publish(&record).unwrap();
-            self.published.push((format.clone(), record));
+            self.published.push(Published { stream: "A", format: format.clone(), record });
         }
-        // Later subscriptions begin behind these records.
         publisher.flush().unwrap();
-        let (context, count) = (&self.context, self.published.len() as u64);
-        let arrived = || context.streams().unwrap().iter().any(|of| of.name == "A" && of.records_in == count);
-        await_that("all records have come", arrived);
+        self.await_arrival("A");
     }
 
     /// The desk would give the crew the name of a field that it may read.
@@ -217,7 +290,9 @@ impl World {
     fn expected(&self, reading: &Reading) -> Vec<Vec<String>> {
         let select = crossdock_query::parse(&reading.sql).unwrap();
         let mut rows = Vec::new();
-        for (format, record) in &self.published[reading.since..] {
+        for Published { format, record, .. } in
+            self.published[reading.since..].iter().filter(|record| record.stream == "A")
+        {
             let Ok(view) = self.view.plan(format) else { continue };
             let Some(seen) = made(&view, record) else { continue };
             let Ok(query) = select.plan(&view.output) else { continue };
@@ -227,11 +302,12 @@ impl World {
     }
 
     fn end(mut self) {
-        // Streams without a publisher do not end.
         self.publish();
+        self.publish_other();
         for publisher in std::mem::take(&mut self.publishers).into_values() {
             publisher.finish().unwrap();
         }
+        self.check_stateful();
         let readings = std::mem::take(&mut self.readings);
         for mut reading in readings {
             // Records of two publishers may pass one another between two contexts.

@@ -29,11 +29,21 @@ const WINDOW: &str =
     "SELECT k, window_start, count(*) AS n, sum(number) AS s FROM A GROUP BY k, TUMBLE(at, INTERVAL '70' SECOND)";
 const JOIN: &str = "SELECT a.number AS n, b.number AS m FROM A a JOIN B b ON a.k = b.k AND b.at BETWEEN \
     a.at - INTERVAL '14' SECOND AND a.at";
-const TABLE: &str = "SELECT * FROM A SNAPSHOT THEN CHANGES";
+/// The queries that the table's subscriber may have: each leaves the numbers of one rest out, and the last one none.
+const TABLES: u64 = 4;
 const SECOND: u64 = 1_000_000_000;
 /// Records that end all windows, and how far they are behind the others.
 const CLOSING: u64 = 3;
 const FAR: u64 = 10_000;
+
+/// Whether the query of this number selects a record.
+fn is_in_table(query: u64, number: u64) -> bool {
+    number % (TABLES - 1) != query
+}
+
+fn table_sql(query: u64) -> String {
+    format!("SELECT * FROM A SNAPSHOT THEN CHANGES WHERE number % {} <> {query}", TABLES - 1)
+}
 
 fn format() -> Format {
     Format::parse_schema("number u64\nk u32\nat timestamp").unwrap()
@@ -126,12 +136,17 @@ struct Scene {
     allowed: AtomicU64,
     /// The number behind the greatest one with a joined row.
     joined_to: AtomicU64,
+    /// The number behind the greatest one that the table's subscriber has seen.
+    seen_to: AtomicU64,
     is_closing: AtomicBool,
     is_over: AtomicBool,
     windows: Mutex<Rows>,
     joined: Mutex<Rows>,
     /// The last number of each key.
     table: Mutex<BTreeMap<u64, u64>>,
+    /// The query that the table's subscriber is to have, and the one that it has.
+    wanted_query: AtomicU64,
+    query: AtomicU64,
 }
 
 fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -181,9 +196,15 @@ fn publish(scene: &Scene, publisher: Publisher) {
     publisher.finish().unwrap();
 }
 
-/// Takes what comes until all is over.
-fn follow(scene: &Scene, mut subscriber: Subscriber, mut take: impl FnMut(Event)) {
+/// Takes what comes until all is over; `before` is called again and again.
+fn follow(
+    scene: &Scene,
+    mut subscriber: Subscriber,
+    mut before: impl FnMut(&mut Subscriber),
+    mut take: impl FnMut(Event),
+) {
     while !scene.is_over.load(Ordering::Acquire) {
+        before(&mut subscriber);
         if let Some(event) = subscriber.next_event(Some(LOOK)).unwrap() {
             take(event);
         }
@@ -206,17 +227,28 @@ fn take_rows(into: &Mutex<Rows>, event: Event) {
     }
 }
 
-fn take_changes(table: &Mutex<BTreeMap<u64, u64>>, event: Event) {
+/// Has the table's subscriber ask for the query that it is to have: again, if it is refused for now or the daemon has gone.
+fn change_query(scene: &Scene, subscriber: &mut Subscriber) {
+    let wanted = scene.wanted_query.load(Ordering::Acquire);
+    if wanted != scene.query.load(Ordering::Acquire) && subscriber.set_query(table_sql(wanted)).is_ok() {
+        scene.query.store(wanted, Ordering::Release);
+    }
+}
+
+fn take_changes(scene: &Scene, event: Event) {
     match event {
         // The state comes once more as a whole.
-        Event::Reconnected => lock(table).clear(),
+        Event::Reconnected => lock(&scene.table).clear(),
         Event::Records(records) => {
-            let mut table = lock(table);
+            let mut table = lock(&scene.table);
             for record in records.iter() {
                 let (number, k) = (whole(record.get(0)), whole(record.get(1)));
+                scene.seen_to.fetch_max(number + 1, Ordering::AcqRel);
+                // It fits the table that is there, whichever query it is by.
                 match record.field("_change") {
-                    Some(Value::Text(b"leave")) => drop(table.remove(&k)),
-                    _ => drop(table.insert(k, number)),
+                    Some(Value::Text(b"leave")) => assert_eq!(table.remove(&k), Some(number)),
+                    Some(Value::Text(b"enter")) => assert_eq!(table.insert(k, number), None, "{number}"),
+                    _ => assert!(table.insert(k, number).is_some_and(|before| before < number), "{number}"),
                 }
             }
         }
@@ -240,20 +272,24 @@ fn expected_joined(numbers: u64) -> BTreeSet<Vec<u64>> {
     (0..numbers).flat_map(pairs).collect()
 }
 
-fn expected_table(numbers: u64) -> BTreeMap<u64, u64> {
+fn expected_table(query: u64, numbers: u64) -> BTreeMap<u64, u64> {
     let closing = (1..=CLOSING).map(|far| numbers + far * FAR);
-    (0..numbers).chain(closing).map(|number| (number % 7, number)).collect()
+    let last: BTreeMap<u64, u64> = (0..numbers).chain(closing).map(|number| (number % 7, number)).collect();
+    last.into_iter().filter(|(_, number)| is_in_table(query, *number)).collect()
 }
 
 /// Waits until subscribers have all of what is made of that many records.
 fn wait_for_all(scene: &Scene, numbers: u64) {
-    let (windows, joined, table) = (expected_windows(numbers), expected_joined(numbers), expected_table(numbers));
+    let query = scene.wanted_query.load(Ordering::Acquire);
+    let (windows, joined, table) =
+        (expected_windows(numbers), expected_joined(numbers), expected_table(query, numbers));
     let began = Instant::now();
     let in_windows = |row: &&Vec<u64>| row[1] < numbers * SECOND;
     let in_joined = |row: &&Vec<u64>| row[0] < numbers;
     let is_all = || {
         lock(&scene.joined).rows.iter().filter(in_joined).eq(joined.iter())
             && lock(&scene.windows).rows.iter().filter(in_windows).eq(windows.iter())
+            && scene.query.load(Ordering::Acquire) == query
             && *lock(&scene.table) == table
     };
     while !is_all() {
@@ -268,15 +304,21 @@ fn wait_for_all(scene: &Scene, numbers: u64) {
                 format!("missing {missing:?}, wrong {wrong:?}")
             });
             let differences: Vec<String> = differences.collect();
-            panic!("of {numbers}: {differences:?}, {:?} in place of {table:?}", lock(&scene.table));
+            panic!(
+                "of {numbers}: {differences:?}, {:?} in place of {table:?} of query {query}, with {:?}",
+                lock(&scene.table),
+                scene.query
+            );
         }
         std::thread::yield_now();
     }
 }
 
-/// Lets the publishers go on for a bit, if what they have published has come through.
+/// Lets the publishers go on for a bit, if what they have published has come through to those that get something of each few records: a
+/// subscriber that is far behind would put checkpoints off. Of `TABLES` numbers in a row each query of the table selects one.
 fn allow_more(scene: &Scene) {
-    if scene.joined_to.load(Ordering::Acquire) >= scene.allowed.load(Ordering::Acquire) {
+    let [joined_to, seen_to] = [&scene.joined_to, &scene.seen_to].map(|of| of.load(Ordering::Acquire));
+    if joined_to.min(seen_to + TABLES) >= scene.allowed.load(Ordering::Acquire) {
         scene.allowed.fetch_add(3, Ordering::AcqRel);
     }
     std::thread::yield_now();
@@ -318,20 +360,25 @@ fn is_whole_after(kills: impl FnOnce(&Path, &str, &Scene, Daemon) -> Daemon) {
         let subscriber = |sql: &str| {
             Subscriber::builder(address).transport(Transport::Udp).sql(sql).wait_for_stream(PATIENCE).connect().unwrap()
         };
-        let [windows, joined, table] = ["SELECT * FROM windows", "SELECT * FROM joined", TABLE].map(subscriber);
+        let [windows, joined] = ["SELECT * FROM windows", "SELECT * FROM joined"].map(subscriber);
+        let table = subscriber(&table_sql(0));
         wait_for_cut(address);
         let _ends = Ends(scene, [a.interrupter(), b.interrupter()]);
         scope.spawn(move || publish(scene, a));
         scope.spawn(move || publish(scene, b));
-        scope.spawn(move || follow(scene, windows, |event| take_rows(&scene.windows, event)));
+        scope.spawn(move || follow(scene, windows, |_| (), |event| take_rows(&scene.windows, event)));
         scope.spawn(move || {
-            follow(scene, joined, |event| {
+            let take = |event| {
                 take_rows(&scene.joined, event);
                 let last = lock(&scene.joined).rows.last().map_or(0, |row| row[0] + 1);
                 scene.joined_to.store(last, Ordering::Release);
-            });
+            };
+            follow(scene, joined, |_| (), take);
         });
-        scope.spawn(move || follow(scene, table, |event| take_changes(&scene.table, event)));
+        scope.spawn(move || {
+            let change = |subscriber: &mut Subscriber| change_query(scene, subscriber);
+            follow(scene, table, change, |event| take_changes(scene, event));
+        });
         let last = kills(directory, address, scene, first);
         scene.is_closing.store(true, Ordering::Release);
         wait_for_all(scene, scene.allowed.load(Ordering::Acquire));
@@ -352,6 +399,7 @@ fn killed_between_any_two_steps_of_a_checkpoint_nothing_is_missing_and_nothing_i
         for (at, name) in FAILPOINTS.iter().filter(|name| name.starts_with("cut.")).enumerate() {
             let failpoint = format!("{name}:{}", 1 + at % 3);
             let mut daemon = Daemon::start(directory, address, true, Some(&failpoint));
+            scene.wanted_query.store(at as u64 % TABLES, Ordering::Release);
             let began = Instant::now();
             while !daemon.is_dead() {
                 let (allowed, through) = (&scene.allowed, &scene.joined_to);
@@ -371,8 +419,13 @@ fn killed_at_any_moment_nothing_is_missing_and_nothing_is_twice() {
     is_whole_after(|directory, address, scene, mut daemon| {
         for _ in 0..8 {
             let until = scene.allowed.load(Ordering::Acquire) + random.u64(0..2000);
+            let changes_at = scene.allowed.load(Ordering::Acquire) + random.u64(0..2000);
+            let next = random.u64(..TABLES);
             while scene.allowed.load(Ordering::Acquire) < until {
                 allow_more(scene);
+                if scene.allowed.load(Ordering::Acquire) >= changes_at {
+                    scene.wanted_query.store(next, Ordering::Release);
+                }
             }
             daemon.kill();
             daemon = Daemon::start(directory, address, true, None);

@@ -111,6 +111,31 @@ fn joins_and_windows_of_two_publishers_are_handlers_and_subscriptions() {
     }
 }
 
+/// As many as one FROM takes; a ninth is refused with its place.
+#[test]
+fn eight_published_streams_are_joined() {
+    let (context, addr) = start(|_| {});
+    let streams: Vec<String> = (0..8).map(|at| format!("S{at}")).collect();
+    let mut publishers: Vec<Publisher> =
+        streams.iter().map(|stream| publisher_of(&addr, stream, &timed(), Transport::Udp)).collect();
+    let joins =
+        |count: usize| (1..count).map(|at| format!(" JOIN S{at} ON S{at}.number = S0.number AND S{at}.at = S0.at"));
+    let list: Vec<String> = streams.iter().map(|stream| format!("{stream}.number AS of_{stream}")).collect();
+    let select = |count: usize| format!("SELECT {} FROM S0{}", list.join(", "), joins(count).collect::<String>());
+    let refused = Subscriber::builder(&addr).sql(select(9)).connect().unwrap_err().to_string();
+    assert!(refused.contains("more than 8 streams in one FROM") && refused.contains("JOIN S8"), "{refused}");
+    let mut subscriber = Subscriber::builder(&addr).sql(select(8)).connect().unwrap();
+    let reader = std::thread::spawn(move || rows(&mut subscriber));
+    for from in (0..300).step_by(100) {
+        publishers.iter_mut().for_each(|publisher| publish_timed(publisher, from..from + 100));
+    }
+    for publisher in publishers {
+        publisher.finish().unwrap();
+    }
+    assert_eq!(unique(reader.join().unwrap()), (0..300).map(|number| vec![number; 8]).collect());
+    context.stop().unwrap();
+}
+
 #[test]
 fn a_handler_waits_for_the_first_format_of_each_of_its_streams() {
     let (context, addr) = start(|_| {});
@@ -186,7 +211,56 @@ fn subscriptions_with_state_beyond_their_memory_are_refused() {
     while !placed(&context).is_empty() {
         std::thread::yield_now();
     }
-    let _other = subscribe(WINDOW).unwrap();
+    // Each counts with its own bound.
+    let _other = subscribe(&format!("{WINDOW} MAX STATE 100 MB")).unwrap();
+    let refused = subscribe(&format!("{JOIN} MAX STATE 157 MB")).unwrap_err().to_string();
+    assert!(refused.contains("164626432") && refused.contains("MAX STATE"), "{refused}");
+    let _another = subscribe(&format!("{JOIN} MAX STATE 156 MB")).unwrap();
+    assert_eq!(placed(&context).iter().map(|info| info.state_bytes_bound).sum::<u64>(), 256 << 20);
+    context.stop().unwrap();
+}
+
+#[test]
+fn a_query_keeps_within_the_bound_that_it_says_and_counts_the_groups_that_go() {
+    const GROUPS: u64 = 20_000;
+    let (context, addr) = start(|_| {});
+    let mut publisher = publisher_of(&addr, "A", &timed(), Transport::Udp);
+    let bounded = |bytes: u64| format!("SELECT number, count(*) AS n FROM A GROUP BY number MAX STATE {bytes} bytes");
+    let small = |bytes: u64| HandlerSpec { peak_msgs_per_s: Some(10), ..sql("counted", &bounded(bytes)) };
+    let line = "state    at most 64 KiB; past that it sheds the oldest, which is counted\n";
+    let explained = context.explain(&bounded(64 << 10), &[]).unwrap().unwrap().plan;
+    assert!(explained.starts_with(line), "{explained}");
+    change(&context, ChangeRequest::Deploy(small(64 << 10)));
+    let mut subscriber = Subscriber::builder(&addr).sql("SELECT * FROM counted").connect().unwrap();
+    let reader = std::thread::spawn(move || rows(&mut subscriber));
+    let kept_groups = || {
+        let analyzed = context.analyze_handler("counted").unwrap().unwrap();
+        analyzed.operators.iter().filter_map(|operator| operator.kept_rows).sum::<u64>()
+    };
+    publish_timed(&mut publisher, 0..GROUPS);
+    publisher.flush().unwrap();
+    let info = until(&context, "counted", |info| info.records_in == GROUPS);
+    let (bound, policy) = (info.state_bytes_bound, info.state_policy.as_str());
+    assert_eq!((bound, policy), (64 << 10, crossdock_query::STATE_POLICY));
+    assert!(info.plan.as_ref().is_some_and(|plan| plan.starts_with(line)), "{info:#?}");
+    assert!(info.state_bytes <= bound && info.forgotten > 0, "{info:#?}");
+    let kept = kept_groups();
+    assert!(kept > 0 && kept + info.forgotten == GROUPS, "{kept} are kept: {info:#?}");
+    // Another bound keeps the groups, and holds at once.
+    change(&context, ChangeRequest::Swap(small(16 << 20)));
+    publish_timed(&mut publisher, GROUPS - kept..2 * GROUPS);
+    publisher.flush().unwrap();
+    let info = until(&context, "counted", |info| info.records_in == 2 * GROUPS + kept);
+    assert_eq!((info.state_bytes_bound, kept_groups()), (16 << 20, GROUPS + kept), "{info:#?}");
+    change(&context, ChangeRequest::Swap(small(32 << 10)));
+    publish_timed(&mut publisher, 0..1);
+    publisher.finish().unwrap();
+    let mut expected: Vec<Vec<u64>> = (0..GROUPS).map(|number| vec![number, 1]).collect();
+    expected.extend((GROUPS - kept..2 * GROUPS).map(|number| vec![number, if number < GROUPS { 2 } else { 1 }]));
+    expected.push(vec![0, 1]);
+    assert!(reader.join().unwrap() == expected);
+    let info = until(&context, "counted", |info| info.records_in == 2 * GROUPS + kept + 1);
+    assert!(info.state_bytes <= 32 << 10, "{info:#?}");
     context.stop().unwrap();
 }
 
