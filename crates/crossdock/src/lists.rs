@@ -46,7 +46,14 @@ fn made_by(stream: &StreamInfo) -> String {
 pub(crate) fn subscriptions(arguments: &List) -> Outcome {
     let http::Subscriptions { subscriptions } = client(arguments)?.get("/v1/subscriptions")?;
     let empty = "no subscriptions: `crossdock subscribe` creates one";
-    reports(arguments, &SUBSCRIPTION_COLUMNS, &subscriptions, empty)
+    reports(arguments, &subscription_columns(&subscriptions), &subscriptions, empty)
+}
+
+/// The columns of a list of subscriptions: those about state where a query keeps some.
+fn subscription_columns(subscriptions: &[SubscriptionInfo]) -> Vec<Column<SubscriptionInfo>> {
+    let has_state = subscriptions.iter().any(|subscription| subscription.taken + subscription.rows_made > 0);
+    let is_shown = |column: &Column<_>| has_state || !matches!(column, Column::Of("taken" | "rows_made"));
+    SUBSCRIPTION_COLUMNS.into_iter().filter(is_shown).collect()
 }
 
 /// `crossdock subscriptions set`.
@@ -57,12 +64,14 @@ pub(crate) fn set_query(arguments: &SetSubscription) -> Outcome {
     formats::report(changed, answer.json)
 }
 
-const SUBSCRIPTION_COLUMNS: [Column<SubscriptionInfo>; 10] = [
+const SUBSCRIPTION_COLUMNS: [Column<SubscriptionInfo>; 12] = [
     Column::Of("id"),
     Column::Of("peer"),
     Column::Of("published"),
     Column::Of("records_out"),
     Column::Of("filtered"),
+    Column::Of("taken"),
+    Column::Of("rows_made"),
     Column::Made("reduced", Side::Right, reduced),
     Column::Made("dropped", Side::Right, dropped),
     Column::Of("in_flight"),

@@ -2,7 +2,7 @@
 //! state. The subscription takes the handler's stream, and the handler is removed with it; it is not part of the wanted
 //! specifications, and not kept across restarts. Subscriptions with the same query with state share one handler.
 
-use crate::elsewhere::Elsewhere;
+use crate::elsewhere::{Elsewhere, HandlerGauges, HandlerWork};
 use crate::graph::ContextIndex;
 use crate::info::PlanInfo;
 use crate::managers::Managers;
@@ -156,11 +156,14 @@ impl Managers {
     /// One more subscription takes what a query's handler makes.
     fn use_query(&mut self, name: &str) -> Result<(Select, Elsewhere), String> {
         let all = all_of(name).map_err(|error| error.to_string())?;
-        let gauges = self.handlers.get(name).map(|handler| Arc::clone(&handler.gauges));
-        let (Some(placement), Some(gauges)) = (self.queries.get_mut(name), gauges) else {
+        let of = |name: &str| self.handlers.get(name).map(|handler| Arc::clone(&handler.gauges));
+        let (Some(placement), Some(own)) = (self.queries.get_mut(name), of(name)) else {
             return Err("its handler is gone".to_owned());
         };
         placement.uses += 1;
+        let work = if placement.keeps_state() { HandlerWork::Stateful } else { HandlerWork::Select };
+        let reductions = placement.reductions.iter().filter_map(|reduction| of(reduction)).collect();
+        let gauges = HandlerGauges { work, own, reductions };
         let managers = Arc::clone(&self.requests);
         let end = move |handler| {
             // The managers may have ended before.

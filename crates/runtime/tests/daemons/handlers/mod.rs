@@ -19,6 +19,7 @@ mod changing;
 mod checkpoints;
 mod cuts;
 mod faults;
+mod ledgers;
 mod queries;
 mod replicas;
 mod resources;
