@@ -430,6 +430,7 @@ impl Explained {
             headroom_ns_per_s,
             output: program.output.describe(),
             is_stateful: false,
+            inputs: Vec::new(),
             paths: Vec::new(),
         };
         let whole = program.clone();

@@ -652,12 +652,36 @@ pub struct ExplainInfo {
     pub headroom_ns_per_s: Option<u64>,
     /// The format of the output records.
     pub output: String,
-    /// Whether the query keeps state: it is measured when it is deployed as a handler.
+    /// Whether the query keeps state, and runs as a handler.
     #[serde(default)]
     pub is_stateful: bool,
+    /// Of such a query the cost for the records of each of its streams; the rate, sample and load of the whole are their sums.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<ExplainInputInfo>,
     /// With accepted formats: the path from each format of the stream to one of them.
     #[serde(default)]
     pub paths: Vec<PathInfo>,
+}
+
+/// The cost of a query with state for the records of one of its streams.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ExplainInputInfo {
+    /// The stream.
+    pub stream: String,
+    /// `state`: its records go into the state. `reduction`: they go to a reduction, a handler in front of it. `reduced`: the records
+    /// that the reduction leaves go into the state.
+    pub step: String,
+    /// The context where that would run, or runs.
+    pub context: String,
+    /// The peak rate of these records in the last minute, in records per second.
+    pub rate_msgs_per_s: u64,
+    /// Number of records on which the cost was measured; zero if there were none.
+    pub sample_records: u64,
+    /// The cost per record, in ns; absent without a sample.
+    pub ns_per_record: Option<f64>,
+    /// The core time that it takes at that rate, in ns per second; absent without a sample.
+    pub load_ns_per_s: Option<u64>,
 }
 
 /// A histogram of times.

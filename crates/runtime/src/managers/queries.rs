@@ -32,6 +32,11 @@ pub(super) struct Placement {
 }
 
 impl Placement {
+    /// The reductions in front of it, where it was cut.
+    pub(super) fn reductions(&self) -> &[String] {
+        &self.reductions
+    }
+
     /// Whether the query keeps state.
     pub(super) fn keeps_state(&self) -> bool {
         self.query.is_some()
@@ -63,11 +68,11 @@ impl Managers {
             (query.then)(Err(format!("handler `{name}` exists already: remove it")));
             return Answered::Now;
         }
-        if let Some(why) = self.refused_for_state(&query) {
+        if let Some(why) = self.refused_for_state(query.shared.as_ref()) {
             (query.then)(Err(why));
             return Answered::Now;
         }
-        let Ok(cut) = self.cut(&query, spec) else {
+        let Ok(cut) = self.cut(query.shared.as_ref(), spec) else {
             return Answered::Unmeasured(ControlRequest::PlaceQuery(query));
         };
         // From now on, so that it is never written down.
@@ -126,8 +131,8 @@ impl Managers {
     }
 
     /// Why one more query with state finds no room, if all of them together could take more memory than they may.
-    fn refused_for_state(&self, query: &Query) -> Option<String> {
-        query.shared.as_ref()?;
+    pub(super) fn refused_for_state(&self, query: Option<&SharedQuery>) -> Option<String> {
+        query?;
         let there = self.queries.values().filter(|placement| placement.query.is_some()).count();
         let (each, most) = (MAX_STATE_BYTES as u64, self.config.max_query_state_bytes);
         let of_streams = self.state_bytes_but("").saturating_add(self.ordered_bytes.load(Ordering::Relaxed));
@@ -145,7 +150,7 @@ impl Managers {
     }
 
     /// The handler that runs a query which subscriptions share.
-    fn running(&self, query: Option<&SharedQuery>) -> Option<String> {
+    pub(super) fn running(&self, query: Option<&SharedQuery>) -> Option<String> {
         let is_it = |(name, placement): &(&String, &Placement)| {
             let works = |there: &Deployed| !matches!(there.status, Status::Failed(_));
             placement.query.as_ref() == query && self.handlers.get(*name).is_some_and(works)

@@ -17,7 +17,7 @@ const COUNT: u64 = 70_000;
 /// Records that come behind all others and are from before them.
 const LATE: u64 = 70;
 
-/// What a subscriber got up to the end.
+/// The records that a subscriber got up to the end, and its losses as reported to it.
 fn take_all(subscriber: &mut Subscriber) -> (u64, BTreeMap<DropCause, u64>) {
     let (mut records, mut dropped) = (0, BTreeMap::new());
     loop {
@@ -143,7 +143,7 @@ fn a_window_accounts_for_the_records_of_its_subscriber() {
     assert_eq!((of.published, of.filtered, of.taken), (half, half / 7 * 2, half / 7 * 5), "{of:#?}");
     assert_eq!((of.rows_made, of.in_flight), (of.records_out + of.dropped, 0), "{of:#?}");
     assert_eq!((of.records_out, Some(&of.dropped)), (others, lost.get(&DropCause::OverRate)), "{of:#?}");
-    // What was open when it began is its own too: the window of each of the five keys.
+    // The windows that were open when it began are its own too: one of each of the five keys.
     assert!((rows / 2..=rows / 2 + 5).contains(&of.rows_made), "{of:#?}");
     let handler = &context.manager().handlers().unwrap()[0];
     assert_eq!((handler.filtered, handler.late), ((COUNT + LATE) / 7 * 2, LATE / 7 * 5), "{handler:#?}");

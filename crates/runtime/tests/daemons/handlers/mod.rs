@@ -18,6 +18,7 @@ mod changes;
 mod changing;
 mod checkpoints;
 mod cuts;
+mod explains;
 mod faults;
 mod ledgers;
 mod queries;
