@@ -12,7 +12,7 @@ use crate::failure::{Failure, Outcome};
 use crate::http::client::Client;
 use crate::quantity::{bytes, count};
 use crate::signals::Interrupt;
-use crate::table::plain;
+use crate::table::push_lines;
 use crate::{handlers, out};
 
 /// How long a query runs, and how long one that runs is looked at, unless the command says it.
@@ -20,8 +20,6 @@ const RUN: Duration = Duration::from_secs(5);
 const LOOK_AT: Duration = Duration::from_secs(1);
 /// How often it looks whether it is to end, while nothing comes.
 const LOOK: Duration = Duration::from_millis(250);
-/// The width of the tree.
-const COLUMNS: usize = 80;
 /// Steps are indented by this much for each that they are away from the output, up to a bound.
 const INDENT: usize = 2;
 const MOST_INDENT: usize = 30;
@@ -103,7 +101,7 @@ fn subscriber(arguments: &Analyze, sql: &str) -> Outcome<Subscriber> {
     builder.connect().map_err(link_failure)
 }
 
-/// The tree, in lines of 80 columns.
+/// The tree, in lines of [`COLUMNS`](crate::table::COLUMNS).
 fn tree(info: &AnalyzeInfo) -> String {
     let mut text = String::new();
     push_lines(&format!("{}: {}", info.of, info.sql), ("", 2), &mut text);
@@ -155,35 +153,10 @@ fn facts(operator: &OperatorInfo) -> String {
     facts.join("; ")
 }
 
-/// Appends a text in lines that fit: the first one behind `begin`, the others indented.
-fn push_lines(text: &str, (begin, indent): (&str, usize), to: &mut String) {
-    let (mut line, mut is_empty) = (begin.to_owned(), true);
-    for word in plain(text).split_inclusive(' ') {
-        let mut word: Vec<char> = word.chars().collect();
-        loop {
-            let room = COLUMNS.saturating_sub(line.chars().count());
-            let length = word.iter().collect::<String>().trim_end().chars().count();
-            if length <= room {
-                line.extend(&word);
-                is_empty = false;
-                break;
-            }
-            if is_empty {
-                // A word that fits no line is broken.
-                line.extend(word.drain(..room));
-            }
-            to.push_str(line.trim_end());
-            to.push('\n');
-            (line, is_empty) = (" ".repeat(indent), true);
-        }
-    }
-    to.push_str(line.trim_end());
-    to.push('\n');
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::COLUMNS;
 
     #[test]
     fn the_tree_has_a_step_below_the_one_that_it_feeds() {

@@ -15,7 +15,7 @@ use crate::http::client::Client;
 use crate::http::{ExplainRequest, SubscriptionQuery};
 use crate::quantity::{bytes, count, counted};
 use crate::show::{self, Column, core_time};
-use crate::table::{Side, Width, render};
+use crate::table::{Side, Width, push_lines, render};
 use crate::{http, out};
 
 /// `crossdock streams`.
@@ -46,7 +46,14 @@ fn made_by(stream: &StreamInfo) -> String {
 pub(crate) fn subscriptions(arguments: &List) -> Outcome {
     let http::Subscriptions { subscriptions } = client(arguments)?.get("/v1/subscriptions")?;
     let empty = "no subscriptions: `crossdock subscribe` creates one";
-    reports(arguments, &SUBSCRIPTION_COLUMNS, &subscriptions, empty)
+    reports(arguments, &subscription_columns(&subscriptions), &subscriptions, empty)
+}
+
+/// The columns of a list of subscriptions: those about state where a query keeps some.
+fn subscription_columns(subscriptions: &[SubscriptionInfo]) -> Vec<Column<SubscriptionInfo>> {
+    let has_state = subscriptions.iter().any(|subscription| subscription.taken + subscription.rows_made > 0);
+    let is_shown = |column: &Column<_>| has_state || !matches!(column, Column::Of("taken" | "rows_made"));
+    SUBSCRIPTION_COLUMNS.into_iter().filter(is_shown).collect()
 }
 
 /// `crossdock subscriptions set`.
@@ -57,12 +64,14 @@ pub(crate) fn set_query(arguments: &SetSubscription) -> Outcome {
     formats::report(changed, answer.json)
 }
 
-const SUBSCRIPTION_COLUMNS: [Column<SubscriptionInfo>; 10] = [
+const SUBSCRIPTION_COLUMNS: [Column<SubscriptionInfo>; 12] = [
     Column::Of("id"),
     Column::Of("peer"),
     Column::Of("published"),
     Column::Of("records_out"),
     Column::Of("filtered"),
+    Column::Of("taken"),
+    Column::Of("rows_made"),
     Column::Made("reduced", Side::Right, reduced),
     Column::Made("dropped", Side::Right, dropped),
     Column::Of("in_flight"),
@@ -265,13 +274,15 @@ pub(crate) fn explain(arguments: &Explain) -> Outcome {
 fn explain_text(plan: &ExplainInfo) -> String {
     let indented = |text: &str| -> String { text.lines().map(|line| format!("  {line}\n")).collect() };
     let mut text = format!("stream {} in format {}\n\nplan\n{}", plan.stream, plan.format, indented(&plan.plan));
-    text += &format!("\nplace\n{}\ncost\n", indented(&plan.place));
+    text += "\nplace\n";
+    push_lines(&plan.place, ("  ", 4), &mut text);
+    text += "\ncost\n";
     match plan.ns_per_record {
         Some(ns) => text += &format!("  {ns:.0} ns a record, measured on the latest {}\n", count(plan.sample_records)),
-        None if plan.is_stateful => text += "  measured when the query is deployed as a handler\n",
+        None if plan.is_stateful => text += &inputs_text(plan),
         None => text += "  unknown: no records of this format have come yet to measure it on\n",
     }
-    if let Some(load) = plan.load_ns_per_s {
+    if let (Some(load), false) = (plan.load_ns_per_s, plan.is_stateful) {
         let rate = count(plan.rate_msgs_per_s);
         text += &format!("  {} at {rate} records a second, the stream's peak", core_time(load));
         match plan.headroom_ns_per_s {
@@ -306,6 +317,40 @@ fn explain_text(plan: &ExplainInfo) -> String {
     text + "\noutput\n" + &indented(&plan.output)
 }
 
+/// The cost of a query with state, as a tree of its inputs.
+fn inputs_text(plan: &ExplainInfo) -> String {
+    let mut text = String::new();
+    for input in &plan.inputs {
+        let (indent, of) = match &*input.step {
+            "reduction" => (4, "to its reduction"),
+            "reduced" => (2, "reduced, into the state"),
+            _ => (2, "into the state"),
+        };
+        let begin = format!("{:indent$}-> ", "");
+        let title = format!("stream {}, {of}, at {}", input.stream, input.context);
+        push_lines(&title, (&begin, indent + 3), &mut text);
+        let facts = match (input.ns_per_record, input.load_ns_per_s) {
+            (Some(ns), Some(load)) => format!(
+                "{ns:.0} ns a record, measured on the latest {}; {} at {} records a second, the peak",
+                count(input.sample_records),
+                core_time(load),
+                count(input.rate_msgs_per_s)
+            ),
+            _ => "unknown: no records of this format have come yet to measure it on".to_owned(),
+        };
+        push_lines(&facts, (&" ".repeat(indent + 5), indent + 7), &mut text);
+    }
+    let left = plan.headroom_ns_per_s.map(|left| format!("{} left", core_time(left)));
+    match (plan.load_ns_per_s, left) {
+        (Some(load), Some(left)) => {
+            push_lines(&format!("{} in all; its context has {left}", core_time(load)), ("  ", 4), &mut text);
+        }
+        (None, Some(left)) => push_lines(&format!("its context has {left}"), ("  ", 4), &mut text),
+        (_, None) => text += "  unknown\n",
+    }
+    text
+}
+
 pub(crate) fn client(arguments: &List) -> Outcome<Client> {
     Client::new(&arguments.control)
 }
@@ -317,7 +362,7 @@ pub(crate) fn objects(list: &[impl Serialize]) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crossdock_runtime::info::ContextInfo;
+    use crossdock_runtime::info::{ContextInfo, ExplainInputInfo};
 
     fn lines<T: Described>(columns: &[Column<T>], report: T) -> String {
         let text = show::table(columns, &[report], Width::Columns(80));
@@ -430,6 +475,7 @@ mod tests {
             headroom_ns_per_s: None,
             output: "carrier char[2]".into(),
             is_stateful: false,
+            inputs: Vec::new(),
             paths: Vec::new(),
         };
         assert!(explain_text(&plan).contains("plan\n  filter\n  project\n"));
@@ -442,5 +488,68 @@ mod tests {
         let wanted = "  310 ms/s at 2,100,000 records a second, the stream's peak; the core has 120 ms/s left: the \
                       query would run as a handler in another context, or be refused\n";
         assert!(text.contains(wanted), "{text}");
+    }
+
+    #[test]
+    fn a_plan_with_state_shows_its_cost_for_each_stream_and_its_context() {
+        let input = |stream: &str, step: &str, context: &str, sample_records| ExplainInputInfo {
+            stream: stream.into(),
+            step: step.into(),
+            context: context.into(),
+            rate_msgs_per_s: 2_100_000,
+            sample_records,
+            ns_per_record: (sample_records > 0).then_some(61.4),
+            load_ns_per_s: (sample_records > 0).then_some(129_000_000),
+        };
+        let mut plan = ExplainInfo {
+            stream: "A, B".into(),
+            format: "00, 01".into(),
+            plan: "join".into(),
+            place: "g-core-0: a handler of its own; subscribers with the same query share it".into(),
+            sample_records: 2000,
+            ns_per_record: None,
+            selectivity: None,
+            rate_msgs_per_s: 4_200_000,
+            load_ns_per_s: Some(387_000_000),
+            headroom_ns_per_s: Some(611_000_000),
+            output: "n u64".into(),
+            is_stateful: true,
+            inputs: vec![
+                input("A", "reduced", "g-core-0", 500),
+                input("A", "reduction", "c-core-0", 1000),
+                input("B", "state", "g-core-0", 1000),
+            ],
+            paths: Vec::new(),
+        };
+        let expected = "\
+place
+  g-core-0: a handler of its own; subscribers with the same query share it
+
+cost
+  -> stream A, reduced, into the state, at g-core-0
+       61 ns a record, measured on the latest 500; 129 ms/s at 2,100,000 records
+         a second, the peak
+    -> stream A, to its reduction, at c-core-0
+         61 ns a record, measured on the latest 1,000; 129 ms/s at 2,100,000
+           records a second, the peak
+  -> stream B, into the state, at g-core-0
+       61 ns a record, measured on the latest 1,000; 129 ms/s at 2,100,000
+         records a second, the peak
+  387 ms/s in all; its context has 611 ms/s left
+";
+        let text = explain_text(&plan);
+        assert!(text.contains(expected), "{text}");
+        plan.inputs = vec![input("A", "state", "g-core-0", 0)];
+        plan.load_ns_per_s = None;
+        let text = explain_text(&plan);
+        let expected = "\
+  -> stream A, into the state, at g-core-0
+       unknown: no records of this format have come yet to measure it on
+  its context has 611 ms/s left
+";
+        assert!(text.contains(expected), "{text}");
+        (plan.inputs, plan.headroom_ns_per_s) = (vec![input(&"long ".repeat(40), "state", "g-core-0", 9)], None);
+        plan.place = format!("it would be refused: {}", "why ".repeat(40));
+        assert_eq!(explain_text(&plan).lines().find(|line| line.chars().count() > 80), None);
     }
 }

@@ -129,6 +129,35 @@ pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     lines + "\n"
 }
 
+/// The width of trees.
+pub(crate) const COLUMNS: usize = 80;
+
+/// Appends a text in lines of [`COLUMNS`]: the first one behind `begin`, the others indented.
+pub(crate) fn push_lines(text: &str, (begin, indent): (&str, usize), to: &mut String) {
+    let (mut line, mut is_empty) = (begin.to_owned(), true);
+    for word in plain(text).split_inclusive(' ') {
+        let mut word: Vec<char> = word.chars().collect();
+        loop {
+            let room = COLUMNS.saturating_sub(line.chars().count());
+            let length = word.iter().collect::<String>().trim_end().chars().count();
+            if length <= room {
+                line.extend(&word);
+                is_empty = false;
+                break;
+            }
+            if is_empty {
+                // A word that fits no line is broken.
+                line.extend(word.drain(..room));
+            }
+            to.push_str(line.trim_end());
+            to.push('\n');
+            (line, is_empty) = (" ".repeat(indent), true);
+        }
+    }
+    to.push_str(line.trim_end());
+    to.push('\n');
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 
 use crate::handle::ContextHandle;
 use crate::info::{AnalyzeInfo, HandlerInfo, OperatorInfo, SubscriptionInfo};
+use crate::losses::Losses;
 use crate::managers::view::{ShownHandler, View};
 use crate::refusal::Stopped;
 use crate::streams::Streams;
@@ -21,6 +22,10 @@ pub(crate) struct AnalyzedSubscription {
     stream: String,
     select: Arc<Select>,
     format: Option<Format>,
+    /// The counts of its node: `info` also has those of the handlers that run its query.
+    filtered: u64,
+    row_errors: u64,
+    lost: Losses,
     busy_ns: u64,
 }
 
@@ -31,8 +36,11 @@ impl Subscriptions {
         let info = infos.into_iter().find(|info| info.id == id)?;
         let stream = streams.get(subscription.stream())?;
         let format = stream.formats().last().map(|known| known.format.clone());
-        let (select, busy_ns) = (Arc::clone(subscription.select()), subscription.gauges().busy_ns.get());
-        Some(AnalyzedSubscription { info, stream: stream.name().to_owned(), select, format, busy_ns })
+        let (select, gauges) = (Arc::clone(subscription.select()), subscription.gauges());
+        let (filtered, row_errors) = (gauges.filtered.get(), gauges.row_errors.get());
+        let (lost, busy_ns) = (Losses::of(gauges), gauges.busy_ns.get());
+        let stream = stream.name().to_owned();
+        Some(AnalyzedSubscription { info, stream, select, format, filtered, row_errors, lost, busy_ns })
     }
 }
 
@@ -88,11 +96,9 @@ impl<'v> OperatorTree<'v> {
 
     /// A session, the query in front of it, and what makes the records of that.
     fn subscription(&mut self, subscription: &AnalyzedSubscription) {
-        let AnalyzedSubscription { info, stream, select, format, busy_ns } = subscription;
-        let row_errors = if info.handler.is_none() { info.row_errors } else { 0 };
-        let passed = info.records_in.saturating_sub(info.filtered + row_errors);
-        let mut lost = info.dropped_by.clone();
-        lost.extend([("conflated".to_owned(), info.conflated), ("sampled".to_owned(), info.sampled)]);
+        let AnalyzedSubscription { info, stream, select, format, filtered, row_errors, lost, busy_ns } = subscription;
+        let passed = info.records_in.saturating_sub(filtered + row_errors);
+        let lost = lost.by_words();
         self.operators.push(OperatorInfo {
             text: format!("session {}, {}", info.peer, info.overflow),
             context: Some(info.context.clone()),
@@ -109,7 +115,7 @@ impl<'v> OperatorTree<'v> {
             Some(program) => program.operators(),
             None => vec![PlanOperator { depth: 0, kind: OperatorKind::Stream, place: 0, text: stream.clone() }],
         };
-        let counts = NodeCounts { records_in: info.records_in, filtered: info.filtered, made: passed };
+        let counts = NodeCounts { records_in: info.records_in, filtered: *filtered, made: passed };
         let first = self.operators.len();
         operators.iter().for_each(|operator| self.stateless(operator, 1, &counts));
         if let Some(node) = self.operators.get_mut(first) {

@@ -42,12 +42,11 @@ impl Stream {
         (net, host): (&Net, &Host),
         (subscriptions, graph): (&Subscriptions, &Graph),
     ) -> StreamInfo {
-        let (mut served, mut held_records, mut in_flight) = (self.served(), 0, 0);
+        let (mut served, mut held_records) = (self.served(), 0);
         let mut backlog = net.no_backlog();
         for (at, subscription) in self.subscriptions().iter().filter_map(|at| Some((*at, subscriptions.get(*at)?))) {
             held_records += graph.held(at).0;
-            in_flight += graph.in_flight(at);
-            served.add(subscription);
+            served.add(subscription, graph.in_flight(at));
             backlog = backlog.max(net.backlog(subscription.peer(), host.interface()));
         }
         StreamInfo {
@@ -58,10 +57,12 @@ impl Stream {
             records_queried: served.records_in,
             row_errors: served.row_errors,
             records_offered: served.published,
+            rows_made: served.rows_made,
             records_filtered: served.filtered,
+            records_taken: served.taken,
             records_conflated: served.conflated,
             records_sampled: served.sampled,
-            records_in_flight: in_flight,
+            records_in_flight: served.in_flight,
             records_dropped: served.dropped,
             backlog_bytes: backlog.bytes,
             queue_bytes: backlog.bound,
@@ -264,15 +265,17 @@ impl Subscriptions {
                 overflow: s.slow_policy().to_string(),
                 max_rate: s.asked().max_rate().map(|rate| rate.to_string()).unwrap_or_default(),
                 published: ledger.published,
+                rows_made: ledger.rows_made,
                 records_in: s.gauges().records_in.get(),
                 records_out: ledger.delivered,
                 filtered: ledger.filtered,
+                taken: ledger.taken,
                 conflated: ledger.conflated,
                 sampled: ledger.sampled,
                 in_flight: ledger.in_flight,
-                row_errors: s.row_errors(),
+                row_errors: ledger.row_errors,
                 dropped: ledger.dropped,
-                dropped_by: s.all_losses().unreduced().by_words(),
+                dropped_by: ledger.losses.unreduced().by_words(),
                 first_row_error: shown(s.first_row_error()),
                 first_conversion_error: shown(s.gauges().first_conversion_error()),
                 backlog_bytes: backlog.bytes,
@@ -427,6 +430,7 @@ impl Explained {
             headroom_ns_per_s,
             output: program.output.describe(),
             is_stateful: false,
+            inputs: Vec::new(),
             paths: Vec::new(),
         };
         let whole = program.clone();

@@ -431,7 +431,12 @@ impl ContextHandle {
         let snapshot = self.ask(|context| Arc::clone(context.streams.snapshot()))?;
         let mut select = match query {
             Query::Select(select) => select,
-            Query::Stateful(query) => return Ok(self.shared.access.explain_stateful(caller, query, &snapshot)),
+            Query::Stateful(query) => {
+                return match self.shared.access.explain_stateful(caller, query, &snapshot) {
+                    Ok((plan, query)) => Ok(Ok(self.manager().estimate(query)?.explain(plan))),
+                    Err(error) => Ok(Err(error)),
+                };
+            }
         };
         let found = match caller {
             Some(caller) => self.shared.access.explained(caller, select, (&*snapshot, !accept.is_empty())),

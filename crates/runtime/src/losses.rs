@@ -48,16 +48,23 @@ pub(crate) const CAUSES: [(Counted, DropCause, Option<DropReason>); 25] = [
 pub(crate) struct Losses(pub(crate) [u64; CAUSES.len()]);
 
 impl Losses {
-    /// Those of a subscription: what its node has had, and the row errors of its query where a handler runs that.
-    pub(crate) fn of(own: &NodeGauges, elsewhere: Option<&NodeGauges>) -> Losses {
+    /// Those of a subscription's node.
+    pub(crate) fn of(own: &NodeGauges) -> Losses {
         let in_conversions: u64 = RowError::ALL.into_iter().map(|error| own.conversion_errors_of(error)).sum();
         Losses(std::array::from_fn(|at| match CAUSES[at].0 {
             Counted::Loss(loss @ Loss::NotConvertible) => own.lost(loss).saturating_sub(in_conversions),
             Counted::Loss(loss) => own.lost(loss),
             Counted::Conversion(error) => own.conversion_errors_of(error),
-            Counted::RowError(error) => {
-                own.row_errors_of(error) + elsewhere.map_or(0, |gauges| gauges.row_errors_of(error))
-            }
+            Counted::RowError(error) => own.row_errors_of(error),
+        }))
+    }
+
+    /// Those of a handler that runs a subscription's query. Rows of it are unclaimed only while no subscription takes them.
+    pub(crate) fn of_handler(gauges: &NodeGauges) -> Losses {
+        Losses(std::array::from_fn(|at| match CAUSES[at].0 {
+            Counted::Loss(Loss::Unclaimed) | Counted::Conversion(_) => 0,
+            Counted::Loss(loss) => gauges.lost(loss),
+            Counted::RowError(error) => gauges.row_errors_of(error),
         }))
     }
 
@@ -67,6 +74,41 @@ impl Losses {
             Counted::RowError(error) => counts[error as usize],
             Counted::Loss(_) | Counted::Conversion(_) => 0,
         }))
+    }
+
+    /// With others.
+    pub(crate) fn add(&mut self, others: &Losses) {
+        self.0.iter_mut().zip(others.0).for_each(|(records, more)| *records += more);
+    }
+
+    /// Those that are counted in such a way.
+    fn counted(&self, is_one: impl Fn(&Counted) -> bool) -> u64 {
+        CAUSES.iter().zip(self.0).filter(|((counted, ..), _)| is_one(counted)).map(|(_, records)| records).sum()
+    }
+
+    /// Records lost for any row error of the query.
+    pub(crate) fn row_errors(&self) -> u64 {
+        self.counted(|counted| matches!(counted, Counted::RowError(_)))
+    }
+
+    /// Records that were sampled.
+    pub(crate) fn sampled(&self) -> u64 {
+        self.counted(|counted| matches!(counted, Counted::Loss(Loss::Sampled)))
+    }
+
+    /// Of a handler, the records that it had begun with.
+    pub(crate) fn of_begun(&self) -> u64 {
+        let is_one = |counted: &Counted| match counted {
+            Counted::Loss(loss) => matches!(loss, Loss::Unreadable | Loss::Failed | Loss::Sampled),
+            Counted::RowError(_) => true,
+            Counted::Conversion(_) => false,
+        };
+        self.counted(is_one)
+    }
+
+    /// Of a handler, the rows that it made and that were lost then.
+    pub(crate) fn of_made(&self) -> u64 {
+        self.counted(|counted| matches!(counted, Counted::Loss(Loss::NoBuffer | Loss::TooLong)))
     }
 
     /// Records lost for any cause.
@@ -106,8 +148,13 @@ impl Losses {
 
     /// The losses that are new since `self`, which is brought up to date.
     pub(crate) fn take_new(&mut self, now: &Losses) -> Losses {
-        let before = std::mem::replace(self, *now);
-        Losses(std::array::from_fn(|at| now.0[at].saturating_sub(before.0[at])))
+        now.since(&std::mem::replace(self, *now))
+    }
+
+    /// The losses that are new since `before`.
+    #[must_use]
+    pub(crate) fn since(&self, before: &Losses) -> Losses {
+        Losses(std::array::from_fn(|at| self.0[at].saturating_sub(before.0[at])))
     }
 }
 
@@ -143,12 +190,6 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// These are known and reported already; their sum as [`Known::has_grown`] gets it.
-    pub(crate) fn from(losses: &Losses, sum: u64) -> Known {
-        let (counted, reported, noted) = (*losses, *losses, *losses);
-        Known { counted, sum, reported, reported_sum: sum, noted, ..Known::default() }
-    }
-
     /// Whether the subscriber, or those who read events, are to be notified of more.
     pub(crate) fn is_unreported(&self) -> bool {
         self.lacks_report() || self.noted != self.counted

@@ -262,7 +262,7 @@ impl Stream {
         self.entry.activity().end_subscription(accepts);
         self.subscriptions.retain(|&other| other != key);
         self.accepting -= u32::from(accepts);
-        self.served.add(subscription);
+        self.served.add_ended(subscription);
     }
 
     /// A peer publishes it; the number of publishers, if it has not before.

@@ -5,7 +5,7 @@ mod changing;
 mod of_state;
 
 use crate::admission::may_stand_in;
-use crate::elsewhere::Elsewhere;
+use crate::elsewhere::{Elsewhere, HandlerAccount};
 use crate::graph::gauges::{Loss, NodeGauges};
 use crate::graph::node::{Instance, SchedulingPolicy};
 use crate::graph::slow::Reducer;
@@ -230,10 +230,10 @@ impl Subscription {
     }
 
     /// A handler runs its query, as it was asked for under this number; it takes all of what that makes.
-    pub(crate) fn run_elsewhere(&mut self, id: u64, asked: Option<Select>, elsewhere: Elsewhere) {
+    pub(crate) fn run_elsewhere(&mut self, id: u64, asked: Option<Select>, mut elsewhere: Elsewhere) {
+        // The records of the handler's earlier subscribers are none of this one.
+        elsewhere.begin();
         (self.id, self.asked, self.elsewhere) = (id, asked.map(Box::new), Some(elsewhere));
-        // Losses of the handler's earlier subscribers are none of this one.
-        self.losses = Known::from(&self.all_losses(), self.gauges.lost_in_all() + self.row_errors());
     }
 
     /// Its request is answered once its query is planned for a format.
@@ -399,7 +399,8 @@ impl Subscription {
     /// Whether it has lost more than when this was last asked.
     #[inline]
     pub(crate) fn has_lost(&mut self) -> bool {
-        let sum = self.gauges.lost_in_all() + self.row_errors();
+        let there = self.elsewhere.as_ref().map_or(0, |elsewhere| elsewhere.account().losses.sum());
+        let sum = self.gauges.lost_in_all() + self.gauges.row_errors.get() + there;
         self.losses.has_grown(sum)
     }
 
@@ -431,16 +432,9 @@ impl Subscription {
         SchedulingPolicy { drops, ..SchedulingPolicy::default() }
     }
 
-    /// Records that its query could not compute.
-    #[inline]
-    pub(crate) fn row_errors(&self) -> u64 {
-        self.gauges.row_errors.get() + self.row_errors_elsewhere()
-    }
-
-    /// Those of a handler that runs its query.
-    #[inline]
-    pub(crate) fn row_errors_elsewhere(&self) -> u64 {
-        self.elsewhere.as_ref().map_or(0, |elsewhere| elsewhere.gauges().row_errors.get())
+    /// The account of the handlers that run its query, where some do.
+    pub(crate) fn handler_account(&self) -> HandlerAccount {
+        self.elsewhere.as_ref().map(Elsewhere::account).unwrap_or_default()
     }
 
     /// Records for which its query's condition did not hold, if it has one or had one.
@@ -451,12 +445,14 @@ impl Subscription {
 
     /// All that it has lost.
     pub(crate) fn all_losses(&self) -> Losses {
-        Losses::of(&self.gauges, self.elsewhere.as_ref().map(|elsewhere| &**elsewhere.gauges()))
+        let mut losses = Losses::of(&self.gauges);
+        losses.add(&self.handler_account().losses);
+        losses
     }
 
     /// The first of them, in words.
     pub(crate) fn first_row_error(&self) -> Option<&str> {
-        let elsewhere = || self.elsewhere.as_ref().and_then(|elsewhere| elsewhere.gauges().first_row_error());
+        let elsewhere = || self.elsewhere.as_ref().and_then(Elsewhere::first_row_error);
         self.gauges.first_row_error().or_else(elsewhere)
     }
 

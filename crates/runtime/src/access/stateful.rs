@@ -5,6 +5,7 @@ use super::{Access, Action, Caller};
 use crate::catalog::Snapshot;
 use crate::handle::ExplainError;
 use crate::info::{AccessCheckInfo, ExplainInfo};
+use crate::managers::request::SharedQuery;
 use crate::tables::described;
 use crossdock_format::Format;
 use crossdock_query::{PlanOperator, StatefulProgram, StatefulQuery, reduction};
@@ -56,7 +57,8 @@ impl Access {
         Ok(query)
     }
 
-    /// The plan of a query with state for the newest formats of its streams; a caller's has the views that the rules leave it.
+    /// The plan of a query with state for the newest formats of its streams, whose place and cost the managers know, and the query as
+    /// it would be deployed; a caller's has the views that the rules leave it.
     ///
     /// # Errors
     /// The caller may not subscribe to it; a stream has no format yet, or the query does not fit.
@@ -65,7 +67,7 @@ impl Access {
         caller: Option<&Caller>,
         mut query: StatefulQuery,
         snapshot: &Snapshot,
-    ) -> Result<ExplainInfo, ExplainError> {
+    ) -> Result<(ExplainInfo, SharedQuery), ExplainError> {
         match caller {
             Some(caller) => query = self.found_for(caller, query, snapshot)?,
             None => {
@@ -85,14 +87,14 @@ impl Access {
         };
         let program = query.plan(&formats, &BTreeMap::new())?;
         let ids: Vec<String> = formats.iter().map(|(_, format)| format.id().to_string()).collect();
-        Ok(ExplainInfo {
+        let shared = SharedQuery::of(&query, &streams, false);
+        let info = ExplainInfo {
             stream: streams.join(", "),
             format: ids.join(", "),
             plan: program.to_string()
                 + &described(snapshot.tables(), &program.tables())
                 + &cuts(&query, &program, &formats),
-            place: "a handler of its own, in a context where it fits; subscribers with the same query share it"
-                .to_owned(),
+            place: String::new(),
             sample_records: 0,
             ns_per_record: None,
             selectivity: None,
@@ -101,8 +103,10 @@ impl Access {
             headroom_ns_per_s: None,
             output: program.output().describe(),
             is_stateful: true,
+            inputs: Vec::new(),
             paths: Vec::new(),
-        })
+        };
+        Ok((info, shared))
     }
 
     /// Whether a caller may subscribe to a query with state: to each of its streams.

@@ -69,13 +69,19 @@ reports! {
         /// Records that its subscriptions dropped because an expression failed.
         #[serde(default)]
         pub row_errors: u64 = counter("crossdock_subscription_row_errors"),
-        /// Records that came for its subscriptions, including those that have ended: each is sent, filtered, conflated, sampled, a row
-        /// error, dropped or in flight.
+        /// Records that came for its subscriptions, including those that have ended: each, and each row of state, is sent, filtered,
+        /// taken into state, conflated, sampled, a row error, dropped or in flight.
         #[serde(default)]
         pub records_offered: u64 = counter("crossdock_subscription_records_offered").title("offered"),
+        /// Rows that the state of a query gave for its subscriptions.
+        #[serde(default)]
+        pub rows_made: u64 = counter("crossdock_subscription_rows_made").title("rows of state"),
         /// Records that did not meet the condition of a subscription's query.
         #[serde(default)]
         pub records_filtered: u64 = counter("crossdock_subscription_records_filtered").title("filtered"),
+        /// Records that the query of its subscriptions took into state.
+        #[serde(default)]
+        pub records_taken: u64 = counter("crossdock_subscription_records_taken").title("taken into state"),
         /// Records of slow subscribers in whose place a later one of the same key was sent.
         #[serde(default)]
         pub records_conflated: u64 = counter("crossdock_subscription_records_conflated").title("conflated"),
@@ -125,9 +131,13 @@ reports! {
         /// The most records that it gets, as its query says: `100 per second by key`.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         pub max_rate: String,
-        /// Records that came for it. Each is sent, filtered, conflated, sampled, a row error, dropped or in flight.
+        /// Records that came for it, of the streams that its query reads. Each, and each row of state, is sent, filtered, taken into
+        /// state, conflated, sampled, a row error, dropped or in flight.
         #[serde(default)]
         pub published: u64,
+        /// Rows that the state of its query gave for it.
+        #[serde(default)]
+        pub rows_made: u64 = listed().title("rows of state"),
         /// Records that its query read.
         pub records_in: u64 = listed().title("seen"),
         /// Records sent to it, or in its session's queue.
@@ -135,13 +145,16 @@ reports! {
         /// Records that did not meet its query's condition.
         #[serde(default)]
         pub filtered: u64,
+        /// Records that its query took into state: joins, groups, windows.
+        #[serde(default)]
+        pub taken: u64 = listed().title("taken"),
         /// Records in whose place it got a later one of the same key, since it was slow.
         #[serde(default)]
         pub conflated: u64,
         /// Records that it did not get since it was slow and its policy is to sample.
         #[serde(default)]
         pub sampled: u64,
-        /// Records that came for it and have not joined its session's queue.
+        /// Records that came for it and have not joined its session's queue, or that are on their way into the state of its query.
         #[serde(default)]
         pub in_flight: u64,
         /// Records whose expressions failed (overflow, division by zero); they were dropped.
@@ -639,12 +652,36 @@ pub struct ExplainInfo {
     pub headroom_ns_per_s: Option<u64>,
     /// The format of the output records.
     pub output: String,
-    /// Whether the query keeps state: it is measured when it is deployed as a handler.
+    /// Whether the query keeps state, and runs as a handler.
     #[serde(default)]
     pub is_stateful: bool,
+    /// Of such a query the cost for the records of each of its streams; the rate, sample and load of the whole are their sums.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<ExplainInputInfo>,
     /// With accepted formats: the path from each format of the stream to one of them.
     #[serde(default)]
     pub paths: Vec<PathInfo>,
+}
+
+/// The cost of a query with state for the records of one of its streams.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ExplainInputInfo {
+    /// The stream.
+    pub stream: String,
+    /// `state`: its records go into the state. `reduction`: they go to a reduction, a handler in front of it. `reduced`: the records
+    /// that the reduction leaves go into the state.
+    pub step: String,
+    /// The context where that would run, or runs.
+    pub context: String,
+    /// The peak rate of these records in the last minute, in records per second.
+    pub rate_msgs_per_s: u64,
+    /// Number of records on which the cost was measured; zero if there were none.
+    pub sample_records: u64,
+    /// The cost per record, in ns; absent without a sample.
+    pub ns_per_record: Option<f64>,
+    /// The core time that it takes at that rate, in ns per second; absent without a sample.
+    pub load_ns_per_s: Option<u64>,
 }
 
 /// A histogram of times.

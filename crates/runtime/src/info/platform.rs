@@ -83,6 +83,9 @@ reports! {
         /// Processor time that it used: measured, and estimated for batches that were not measured.
         #[serde(default)]
         pub busy_ns: u64 = counter("crossdock_handler_busy").unit(Unit::Ns).title("time used"),
+        /// Records for which the condition of its query did not hold.
+        #[serde(default)]
+        pub filtered: u64 = counter("crossdock_handler_records_filtered").title("filtered"),
         /// Records that went into the state of a query with joins or windows, from which rows may come later.
         #[serde(default)]
         pub taken: u64 = counter("crossdock_handler_records_taken").title("taken into state"),

@@ -34,7 +34,9 @@ impl StreamInfo {
         self.records_queried += other.records_queried;
         self.row_errors += other.row_errors;
         self.records_offered += other.records_offered;
+        self.rows_made += other.rows_made;
         self.records_filtered += other.records_filtered;
+        self.records_taken += other.records_taken;
         self.records_conflated += other.records_conflated;
         self.records_sampled += other.records_sampled;
         self.records_in_flight += other.records_in_flight;

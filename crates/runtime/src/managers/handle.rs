@@ -1,7 +1,8 @@
 //! The rest of the daemon's handle to the managers: change requests, reports and events.
 
 use crate::info::{AppliedInfo, ControlInfo, EventInfo, HandlerContextInfo, HandlerInfo, HistoryInfo, PlanInfo};
-use crate::managers::request::{ChangeRequest, ControlRequest, RequestQueue};
+use crate::managers::estimated::QueryEstimate;
+use crate::managers::request::{ChangeRequest, ControlRequest, RequestQueue, SharedQuery};
 use crate::managers::spec::HandlerSpec;
 use crate::managers::view::{View, Views};
 use crate::refusal::Stopped;
@@ -44,6 +45,14 @@ impl ManagerHandle {
     /// [`Stopped`].
     pub fn plan(&self, change: ChangeRequest, discard_state: bool) -> Result<PlanInfo, Stopped> {
         self.ask(|to| ControlRequest::Plan { change, discard_state, to })
+    }
+
+    /// The place and cost that a query with state would have.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub(crate) fn estimate(&self, query: SharedQuery) -> Result<QueryEstimate, Stopped> {
+        self.ask(|to| ControlRequest::EstimateQuery { query: Box::new(query), to })
     }
 
     /// All handlers, by name.

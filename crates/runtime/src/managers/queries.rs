@@ -2,7 +2,7 @@
 //! state. The subscription takes the handler's stream, and the handler is removed with it; it is not part of the wanted
 //! specifications, and not kept across restarts. Subscriptions with the same query with state share one handler.
 
-use crate::elsewhere::Elsewhere;
+use crate::elsewhere::{Elsewhere, HandlerGauges, HandlerWork};
 use crate::graph::ContextIndex;
 use crate::info::PlanInfo;
 use crate::managers::Managers;
@@ -35,6 +35,16 @@ impl Placement {
     pub(super) fn max_state_bytes(&self) -> Option<u64> {
         Some(self.query.as_ref()?.max_state_bytes)
     }
+
+    /// The reductions in front of it, where it was cut.
+    pub(super) fn reductions(&self) -> &[String] {
+        &self.reductions
+    }
+
+    /// Whether the query keeps state.
+    pub(super) fn keeps_state(&self) -> bool {
+        self.query.is_some()
+    }
 }
 
 impl Managers {
@@ -62,11 +72,11 @@ impl Managers {
             (query.then)(Err(format!("handler `{name}` exists already: remove it")));
             return Answered::Now;
         }
-        if let Some(why) = self.refused_for_state(&query) {
+        if let Some(why) = self.refused_for_state(query.shared.as_ref()) {
             (query.then)(Err(why));
             return Answered::Now;
         }
-        let Ok(cut) = self.cut(&query, spec) else {
+        let Ok(cut) = self.cut(query.shared.as_ref(), spec) else {
             return Answered::Unmeasured(ControlRequest::PlaceQuery(query));
         };
         // From now on, so that it is never written down.
@@ -125,8 +135,8 @@ impl Managers {
     }
 
     /// Why one more query with state finds no room, if all of them together could take more memory than they may.
-    fn refused_for_state(&self, query: &Query) -> Option<String> {
-        let wanted = query.shared.as_ref()?.max_state_bytes;
+    pub(super) fn refused_for_state(&self, query: Option<&SharedQuery>) -> Option<String> {
+        let wanted = query?.max_state_bytes;
         let there = self.queries.values().filter_map(Placement::max_state_bytes).count();
         let (taken, most) =
             (self.state_bytes_but("").saturating_add(self.query_bytes()), self.config.max_query_state_bytes);
@@ -140,7 +150,7 @@ impl Managers {
     }
 
     /// The handler that runs a query which subscriptions share.
-    fn running(&self, query: Option<&SharedQuery>) -> Option<String> {
+    pub(super) fn running(&self, query: Option<&SharedQuery>) -> Option<String> {
         let is_it = |(name, placement): &(&String, &Placement)| {
             let works = |there: &Deployed| !matches!(there.status, Status::Failed(_));
             placement.query.as_ref() == query && self.handlers.get(*name).is_some_and(works)
@@ -151,11 +161,14 @@ impl Managers {
     /// One more subscription takes what a query's handler makes.
     fn use_query(&mut self, name: &str) -> Result<(Select, Elsewhere), String> {
         let all = all_of(name).map_err(|error| error.to_string())?;
-        let gauges = self.handlers.get(name).map(|handler| Arc::clone(&handler.gauges));
-        let (Some(placement), Some(gauges)) = (self.queries.get_mut(name), gauges) else {
+        let of = |name: &str| self.handlers.get(name).map(|handler| Arc::clone(&handler.gauges));
+        let (Some(placement), Some(own)) = (self.queries.get_mut(name), of(name)) else {
             return Err("its handler is gone".to_owned());
         };
         placement.uses += 1;
+        let work = if placement.keeps_state() { HandlerWork::Stateful } else { HandlerWork::Select };
+        let reductions = placement.reductions.iter().filter_map(|reduction| of(reduction)).collect();
+        let gauges = HandlerGauges { work, own, reductions };
         let managers = Arc::clone(&self.requests);
         let end = move |handler| {
             // The managers may have ended before.

@@ -5,7 +5,7 @@ use crate::config::QueryCuts;
 use crate::managers::Managers;
 use crate::managers::change::Estimate;
 use crate::managers::deployed::{self, Status};
-use crate::managers::request::{ChangeRequest, Query};
+use crate::managers::request::{ChangeRequest, SharedQuery};
 use crate::managers::spec::HandlerSpec;
 use crossdock_engine::QueryPart;
 use crossdock_format::Format;
@@ -52,8 +52,8 @@ impl Managers {
     ///
     /// # Errors
     /// Its handlers are to be measured before it is known.
-    pub(super) fn cut(&mut self, query: &Query, spec: HandlerSpec) -> Result<CutQuery, Unmeasured> {
-        let views = query.shared.as_ref().map(|shared| shared.views.is_empty());
+    pub(super) fn cut(&mut self, query: Option<&SharedQuery>, spec: HandlerSpec) -> Result<CutQuery, Unmeasured> {
+        let views = query.map(|shared| shared.views.is_empty());
         if self.config.query_cuts == QueryCuts::Never || views != Some(true) {
             // Without a view all fields of the reduction's format may be read.
             return Ok(CutQuery::whole(spec));

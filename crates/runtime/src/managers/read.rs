@@ -17,7 +17,8 @@ pub(crate) fn read_handler(info: &mut HandlerInfo, gauges: &NodeGauges, rates: R
     (info.bytes_in, info.bytes_out) = (gauges.bytes_in.get(), gauges.bytes_out.get());
     (info.batches_in, info.busy_ns) = (gauges.batches_in.get(), gauges.busy_ns.get());
     info.batches_shed = gauges.batches_shed.get();
-    (info.taken, info.late, info.forgotten) = (gauges.taken.get(), gauges.late.get(), gauges.forgotten.get());
+    (info.filtered, info.taken) = (gauges.filtered.get(), gauges.taken.get());
+    (info.late, info.forgotten) = (gauges.late.get(), gauges.forgotten.get());
     (info.stage_errors, info.state_bytes) = (gauges.stage_errors.get(), gauges.state_bytes.get());
     (info.row_errors, info.dropped) = (gauges.row_errors.get(), gauges.losses());
     info.row_errors_by = Losses::of_row_errors(&gauges.row_errors_by()).by_words();
@@ -56,7 +57,7 @@ mod tests {
     #[test]
     fn every_gauge_of_a_handler_is_reported_in_its_own_field() {
         let gauges = NodeGauges::default();
-        let cells: [Cell<'_, HandlerInfo>; 16] = [
+        let cells: [Cell<'_, HandlerInfo>; 17] = [
             (&gauges.records_in, |info| info.records_in),
             (&gauges.records_out, |info| info.records_out),
             (&gauges.batches_in, |info| info.batches_in),
@@ -67,6 +68,7 @@ mod tests {
             (&gauges.overruns, |info| info.overruns),
             (&gauges.faults, |info| info.faults),
             (&gauges.batches_shed, |info| info.batches_shed),
+            (&gauges.filtered, |info| info.filtered),
             (&gauges.taken, |info| info.taken),
             (&gauges.late, |info| info.late),
             (&gauges.forgotten, |info| info.forgotten),
@@ -81,7 +83,7 @@ mod tests {
         read_handler(&mut info, &gauges, rates);
         (1..).zip(cells).for_each(|(number, (_, field))| assert_eq!(field(&info), number));
         assert_eq!((info.rate_msgs_per_s, info.dropped), (101, vec![("sampled".to_owned(), 77)]));
-        assert_eq!(info.measured, LoadInfo { time_ns_per_s: 102, buffers: 16, bytes_per_s: 103 });
+        assert_eq!(info.measured, LoadInfo { time_ns_per_s: 102, buffers: 17, bytes_per_s: 103 });
     }
 
     #[test]

@@ -3,13 +3,14 @@
 use crate::elsewhere::Elsewhere;
 use crate::graph::{ContextIndex, NodeId};
 use crate::info::{AppliedInfo, PlanInfo};
+use crate::managers::estimated::QueryEstimate;
 use crate::managers::measure::Measured;
 use crate::managers::spec::HandlerSpec;
 use crate::refusal::Stopped;
 use crate::streams::StreamFacts;
 use crossdock_engine::NativeKind;
 use crossdock_format::Format;
-use crossdock_query::{KeyedState, Select, TopN};
+use crossdock_query::{KeyedState, Select, StatefulQuery, TopN};
 use crossdock_transport::control::RowErrors;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -68,6 +69,11 @@ pub(crate) enum ControlRequest {
     NewFormat {
         stream: u32,
         reader: Option<String>,
+    },
+    /// The place and cost of a query with state, for `explain`.
+    EstimateQuery {
+        query: Box<SharedQuery>,
+        to: oneshot::Sender<QueryEstimate>,
     },
     /// From the context: a subscription's query is to run elsewhere, since the context has no time for it.
     PlaceQuery(Box<Query>),
@@ -179,6 +185,20 @@ pub(crate) struct SharedQuery {
 }
 
 impl SharedQuery {
+    /// A query over these streams, in the spelling of the catalog, with its views.
+    pub(crate) fn of(query: &StatefulQuery, streams: &[String], null_for_errors: bool) -> SharedQuery {
+        let view = |stream: &str| Some((stream.to_owned(), query.view(stream)?.sql().to_owned()));
+        let read = streams.iter().map(String::as_str).chain(query.tables());
+        SharedQuery {
+            sql: query.sql().to_owned(),
+            streams: streams.to_vec(),
+            views: read.filter_map(view).collect(),
+            null_for_errors,
+            max_state_bytes: query.max_state_bytes() as u64,
+        }
+        .with_single_spaces()
+    }
+
     /// The same with one space for each between the words of its text. One with comments, or with texts that are not in plain quotes,
     /// stays as it is.
     pub(crate) fn with_single_spaces(self) -> SharedQuery {

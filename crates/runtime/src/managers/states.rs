@@ -1,7 +1,7 @@
 //! The states of streams: each is a handler that keeps the last record by key, declared for its stream, and whose rows subscriptions
 //! with `SNAPSHOT` take. The handler has orders: how many there are, and to walk over its rows for each that comes.
 
-use crate::elsewhere::Elsewhere;
+use crate::elsewhere::{Elsewhere, HandlerGauges, HandlerWork};
 use crate::graph::node::StateLoss;
 use crate::managers::change::{Applied, NotMade};
 use crate::managers::deployed::{Decided, Status};
@@ -51,6 +51,7 @@ impl Managers {
                         // The managers may have ended before.
                         let _ = managers.send(ControlRequest::RemoveQuery { handler, uses: 1 });
                     };
+                    let gauges = HandlerGauges { work: HandlerWork::State, own: gauges, reductions: Vec::new() };
                     (state, Elsewhere::new(name, gauges, end))
                 })
             }

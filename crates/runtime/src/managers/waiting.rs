@@ -5,6 +5,7 @@
 use crate::graph::ContextIndex;
 use crate::info::{AppliedInfo, PlanInfo};
 use crate::managers::change::{Applied, NotMade};
+use crate::managers::estimated::QueryEstimate;
 use crate::managers::measure::{Measured, Measurements, Outcomes};
 use crate::managers::request::ControlRequest;
 use crate::managers::watch::MAX_ABANDONED;
@@ -98,6 +99,7 @@ impl Managers {
                 None => return Answered::Unmeasured(ControlRequest::Plan { change, discard_state, to }),
                 Some(plan) => drop(to.send(plan)),
             },
+            ControlRequest::EstimateQuery { query, to } => return self.answer_estimate(query, to),
             ControlRequest::AddNative { kind, to } => {
                 self.compiler.natives.add(*kind);
                 let _ = to.send(());
@@ -254,8 +256,8 @@ impl Managers {
     /// Has handlers measured for a request, which is answered then.
     fn measure_for(&mut self, asked: Asked, outcomes: Outcomes, left: Measurements) {
         let is_callers = |request: &ControlRequest| {
-            use ControlRequest::{Change, DeclareKey, PlaceQuery, Plan};
-            matches!(request, Change { .. } | DeclareKey(_) | Plan { .. } | PlaceQuery(_))
+            use ControlRequest::{Change, DeclareKey, EstimateQuery, PlaceQuery, Plan};
+            matches!(request, Change { .. } | DeclareKey(_) | EstimateQuery { .. } | Plan { .. } | PlaceQuery(_))
         };
         if is_callers(&asked.request) && self.measuring.requests.len() >= MAX_MEASURING {
             return self.refuse_unmeasured(asked.request);
@@ -317,6 +319,7 @@ impl Managers {
         match request {
             ControlRequest::Change { to, .. } => drop(to.send(Err(plan()))),
             ControlRequest::Plan { to, .. } => drop(to.send(plan())),
+            ControlRequest::EstimateQuery { to, .. } => drop(to.send(QueryEstimate::refused(&why))),
             ControlRequest::PlaceQuery(query) => (query.then)(Err(why)),
             ControlRequest::DeclareKey(declaration) => (declaration.then)(Err(why)),
             _ => debug_assert!(false, "only callers' requests are refused"),

@@ -57,22 +57,9 @@ impl Stateful {
         Coming { pending, request, asked_ns, select, planned: Vec::new(), is_measured: false, placed }
     }
 
-    /// The reference tables that it looks rows up in.
-    fn tables(&self) -> Vec<String> {
-        self.query.tables().into_iter().map(str::to_owned).collect()
-    }
-
     /// The part of the query that subscribers with the same one share.
     fn shared(&self) -> SharedQuery {
-        let view = |stream: &String| Some((stream.clone(), self.query.view(stream)?.sql().to_owned()));
-        SharedQuery {
-            sql: self.query.sql().to_owned(),
-            streams: self.streams.clone(),
-            views: self.streams.iter().chain(&self.tables()).filter_map(view).collect(),
-            null_for_errors: self.request.row_errors == RowErrors::Null,
-            max_state_bytes: self.query.max_state_bytes() as u64,
-        }
-        .with_single_spaces()
+        SharedQuery::of(&self.query, &self.streams, self.request.row_errors == RowErrors::Null)
     }
 }
 

@@ -28,6 +28,9 @@ impl Subscription {
     ) -> Option<Elsewhere> {
         self.select = Arc::new(select);
         let former = std::mem::replace(&mut self.elsewhere, elsewhere);
+        if let (Some(next), Some(former)) = (&mut self.elsewhere, &former) {
+            next.follow(former);
+        }
         self.entries.clear();
         self.instances.clear();
         self.reducers.clear();

@@ -87,8 +87,8 @@ impl Reading {
 pub(crate) fn balanced(context: &ContextHandle) -> Vec<SubscriptionInfo> {
     let infos = context.subscriptions().unwrap();
     for of in &infos {
-        let gone = of.filtered + of.conflated + of.sampled + of.dropped + of.row_errors;
-        assert_eq!(of.published, of.records_out + gone + of.in_flight, "{of:?}");
+        let gone = of.filtered + of.taken + of.conflated + of.sampled + of.dropped + of.row_errors;
+        assert_eq!(of.published + of.rows_made, of.records_out + gone + of.in_flight, "{of:?}");
     }
     infos
 }

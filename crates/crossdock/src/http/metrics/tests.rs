@@ -292,7 +292,7 @@ const CONTEXT: [(&str, &str); 24] = [
     ("replaced", "crossdock_context_replaced_total"),
     ("panics", "crossdock_context_panics_total"),
 ];
-const HANDLER: [(&str, &str); 32] = [
+const HANDLER: [(&str, &str); 33] = [
     ("predicted", "crossdock_handler_predicted_load_ratio"),
     ("measured", "crossdock_handler_load_ratio"),
     ("limit_ns_per_s", "crossdock_handler_limit_ratio"),
@@ -302,6 +302,7 @@ const HANDLER: [(&str, &str); 32] = [
     ("bytes_out", "crossdock_handler_out_bytes_total"),
     ("batches_in", "crossdock_handler_batches_in_total"),
     ("busy_ns", "crossdock_handler_busy_seconds_total"),
+    ("filtered", "crossdock_handler_records_filtered_total"),
     ("taken", "crossdock_handler_records_taken_total"),
     ("late", "crossdock_handler_rows_late_total"),
     ("forgotten", "crossdock_handler_state_forgotten_total"),
@@ -335,7 +336,7 @@ const TABLE: [(&str, &str); 7] = [
     ("loads", "crossdock_table_loads_total"),
     ("failures", "crossdock_table_failures_total"),
 ];
-const STREAM: [(&str, &str); 21] = [
+const STREAM: [(&str, &str); 23] = [
     ("publishers", "crossdock_stream_publishers"),
     ("subscriptions", "crossdock_stream_subscriptions"),
     ("records_in", "crossdock_stream_records_in_total"),
@@ -349,7 +350,9 @@ const STREAM: [(&str, &str); 21] = [
     ("records_queried", "crossdock_subscription_records_in_total"),
     ("row_errors", "crossdock_subscription_row_errors_total"),
     ("records_offered", "crossdock_subscription_records_offered_total"),
+    ("rows_made", "crossdock_subscription_rows_made_total"),
     ("records_filtered", "crossdock_subscription_records_filtered_total"),
+    ("records_taken", "crossdock_subscription_records_taken_total"),
     ("records_conflated", "crossdock_subscription_records_conflated_total"),
     ("records_sampled", "crossdock_subscription_records_sampled_total"),
     ("records_in_flight", "crossdock_subscription_records_in_flight"),

@@ -2,8 +2,11 @@
 
 use super::{PlannedHandler, Prepared};
 use crate::managers::Managers;
+use crate::managers::deployed::{KnownStream, dearest};
 use crate::managers::request::ChangeRequest;
+use crate::managers::spec::HandlerSpec;
 use crate::refusal::Stopped;
+use crossdock_control::load::Cost;
 use crossdock_control::plan::{self as control, Action, Published, Refusal};
 use std::collections::BTreeMap;
 
@@ -13,6 +16,17 @@ pub(super) struct Planning {
     pub(super) plan: Result<control::Plan, Vec<Refusal>>,
     /// The streams that publishers bring.
     published: BTreeMap<String, Published>,
+    /// All streams that they read and make.
+    streams: BTreeMap<String, KnownStream>,
+}
+
+/// A handler that would be deployed, or that runs.
+pub(in crate::managers) struct EstimatedHandler {
+    pub(in crate::managers) spec: HandlerSpec,
+    /// Its context.
+    pub(in crate::managers) context: String,
+    /// The streams that it reads, with its estimate for the dearest format of each, and the most records a second.
+    pub(in crate::managers) inputs: Vec<(String, Cost, u64)>,
 }
 
 /// The cost of new handlers.
@@ -68,17 +82,12 @@ impl Managers {
         self.reserve_paths_of(&mut planned, &scope);
         let wanted = planned.iter().map(|(name, handler)| (name.clone(), handler.wanted.clone())).collect();
         let plan = control::plan(&current, &wanted);
-        Some(Planning { handlers: planned, plan, published: current.published })
+        Some(Planning { handlers: planned, plan, published: current.published, streams })
     }
 
     /// The cost of a change that deploys handlers.
     pub(in crate::managers) fn estimate(&mut self, change: &ChangeRequest) -> Estimate {
-        let mut prepared = Prepared::default();
-        let mut planning = self.plan_in(change, (false, false), &mut prepared);
-        if planning.as_ref().is_some_and(|planning| planning.plan.is_err()) {
-            // Among all handlers one may be found that makes room.
-            planning = self.plan_in(change, (false, true), &mut prepared);
-        }
+        let planning = self.plan_deployment(change, &mut Prepared::default());
         if self.compiler.costs.is_missing() {
             return Estimate::Unmeasured;
         }
@@ -91,5 +100,44 @@ impl Managers {
             crosses |= read.into_iter().any(|of| of.context != after.context && of.flow.messages_per_s > 0);
         }
         Estimate::Placed { time_ns_per_s, crosses }
+    }
+
+    /// The handlers that a change would deploy, with their places and costs; nothing if some of it is to be measured before.
+    ///
+    /// # Errors
+    /// Why it would be refused.
+    pub(in crate::managers) fn estimate_handlers(
+        &mut self,
+        change: &ChangeRequest,
+    ) -> Option<Result<Vec<EstimatedHandler>, String>> {
+        let mut prepared = Prepared::default();
+        let planning = self.plan_deployment(change, &mut prepared);
+        if self.compiler.costs.is_missing() {
+            return None;
+        }
+        let Some(Planning { handlers, plan, streams, .. }) = planning else {
+            return Some(Err(prepared.report.refusals.join("; ")));
+        };
+        let of_change = |change: control::Change| {
+            let after = change.after.filter(|_| change.action == Action::Deploy)?;
+            let handler = handlers.get(&change.handler)?;
+            let costs = dearest(handler.compiled.iter().flat_map(|of| &of.entries).map(|entry| (entry, &entry.cost)));
+            let rate = |stream: &str| streams.get(stream).map_or(0, |known| known.peak_msgs_per_s);
+            let inputs = costs.into_iter().map(|(stream, cost)| (stream.to_owned(), *cost, rate(stream))).collect();
+            Some(EstimatedHandler { spec: handler.spec.clone(), context: after.context, inputs })
+        };
+        let refused =
+            |refusals: Vec<Refusal>| refusals.iter().map(ToString::to_string).collect::<Vec<String>>().join("; ");
+        Some(plan.map(|plan| plan.changes.into_iter().filter_map(of_change).collect()).map_err(refused))
+    }
+
+    /// The plan of a change that deploys handlers.
+    fn plan_deployment(&mut self, change: &ChangeRequest, prepared: &mut Prepared) -> Option<Planning> {
+        let planning = self.plan_in(change, (false, false), prepared);
+        match planning.as_ref().is_some_and(|planning| planning.plan.is_err()) {
+            // Among all handlers one may be found that makes room.
+            true => self.plan_in(change, (false, true), prepared),
+            false => planning,
+        }
     }
 }

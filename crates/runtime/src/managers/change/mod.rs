@@ -756,5 +756,5 @@ mod scope;
 mod steps;
 mod wanted;
 
-pub(super) use estimate::Estimate;
+pub(super) use estimate::{Estimate, EstimatedHandler};
 use wanted::WantedSpecs;

@@ -109,6 +109,9 @@ impl Modelled for StreamInfo {
         ("row_errors", |world, reports, info| Expected::from(totals(world, reports, &info.name).row_errors)),
         ("records_offered", |world, reports, info| Expected::from(totals(world, reports, &info.name).published)),
         ("records_filtered", |world, reports, info| Expected::from(totals(world, reports, &info.name).filtered)),
+        // None keeps state.
+        ("rows_made", |_, _, _| Expected::from(0)),
+        ("records_taken", |_, _, _| Expected::from(0)),
         ("records_conflated", |_, _, _| Expected::from(0)),
         ("records_sampled", |_, _, _| Expected::from(0)),
         ("records_in_flight", |_, _, _| Expected::from(0)),
@@ -138,6 +141,8 @@ impl Modelled for SubscriptionInfo {
             let outcome = of.outcome(world);
             Expected::from(of.perhaps(outcome.rows - outcome.passed - outcome.all_errors()))
         }),
+        ("rows_made", |_, _, _| Expected::from(0)),
+        ("taken", |_, _, _| Expected::from(0)),
         ("conflated", |_, _, _| Expected::from(0)),
         ("sampled", |_, _, _| Expected::from(0)),
         ("in_flight", |_, _, _| Expected::from(0)),
@@ -363,6 +368,10 @@ impl Modelled for HandlerInfo {
         ("bytes_in", |world, _, info| Expected::from(handler(world, info).outcome(world).bytes)),
         ("bytes_out", |world, _, info| Expected::from(handler(world, info).bytes_out(world))),
         ("batches_in", |_, _, info| Expected::from(Range::new(info.records_in.min(1), info.records_in))),
+        ("filtered", |world, _, info| {
+            let outcome = handler(world, info).outcome(world);
+            Expected::from(outcome.rows - outcome.passed - outcome.all_errors())
+        }),
         // All are plain queries.
         ("taken", |_, _, _| Expected::from(0)),
         ("late", |_, _, _| Expected::from(0)),

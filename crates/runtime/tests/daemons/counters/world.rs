@@ -582,9 +582,9 @@ impl Post {
 
 /// A ledger that does not balance to the record.
 fn unbalanced(of: &SubscriptionInfo) -> Option<String> {
-    let gone = of.filtered + of.conflated + of.sampled + of.dropped + of.row_errors;
-    let found = of.records_out + gone + of.in_flight;
-    (of.published != found).then(|| format!("{found} of {} records are accounted for: {of:?}", of.published))
+    let gone = of.filtered + of.taken + of.conflated + of.sampled + of.dropped + of.row_errors;
+    let (came, found) = (of.published + of.rows_made, of.records_out + gone + of.in_flight);
+    (came != found).then(|| format!("{found} of {came} records are accounted for: {of:?}"))
 }
 
 fn way(rng: &mut Rng) -> Transport {

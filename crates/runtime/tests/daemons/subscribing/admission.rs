@@ -161,7 +161,9 @@ fn a_query_that_the_core_has_no_time_for_runs_elsewhere_as_long_as_its_subscript
     }
     assert_eq!(got, [7, 9]);
     assert_eq!(dropped, [(1, DropCause::DivisionByZero)]);
-    assert_eq!(elsewhere(&context).unwrap().row_errors, 1);
+    let of = elsewhere(&context).unwrap();
+    assert_eq!((of.published, of.filtered, of.records_out, of.row_errors), (13, 10, 2, 1), "{of:?}");
+    assert_eq!((of.taken, of.rows_made, of.dropped, of.in_flight), (0, 0, 0, 0), "{of:?}");
     // It goes with its subscription.
     drop(subscriber);
     await_that("the handler gone", || handlers().is_empty());
