@@ -162,12 +162,12 @@ fn stream(shapes: &[Shape], random: &mut Rng) -> Stream {
         return Stream::new(&name, shapes.iter().map(column).collect());
     }
     let layout = ["layout foreign big packed", "layout foreign little packed"][random.usize(0..2)];
-    let mut columns = vec!["m u16".to_owned()];
+    let mut columns = vec!["bits u16".to_owned()];
     for (bit, Shape { name, ty, nullable, .. }) in shapes.iter().enumerate() {
         // It has no elements of variable length.
         let ty = if *ty == "string[]" { "char[3][]" } else { *ty };
         let length = if ["string", "bytes"].contains(&ty) || ty.ends_with("[]") { " inline u16" } else { "" };
-        let null = if *nullable { format!(" null unless bit {bit} of m") } else { String::new() };
+        let null = if *nullable { format!(" null unless bit {bit} of bits") } else { String::new() };
         columns.push(format!("{name} {ty}{length}{null}"));
     }
     Stream { layout: Some(layout.to_owned()), ..Stream::new(&name, columns) }
