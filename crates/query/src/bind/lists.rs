@@ -26,14 +26,13 @@ impl<'a> Binder<'a> {
             return Err(not_possible(&format!("{op} before {word}"), left).hint("possible are: = <> < <= > >="));
         };
         match (op, is_all, array_of(right)) {
-            (CompareOp::Eq, false, Some(items @ [_, ..])) => self.is_in(false, left, items),
-            (CompareOp::Ne, true, Some(items @ [_, ..])) => self.is_in(true, left, items),
-            (_, _, Some(items)) => {
-                let mut conditions = Vec::with_capacity(items.len());
-                for item in items {
-                    conditions.push(self.compare(op, left, item)?);
-                }
-                joined(is_all, conditions, right)
+            (_, _, Some([])) => Err(empty_array(right)),
+            (CompareOp::Eq, false, Some(items)) => self.is_in(false, left, items),
+            (CompareOp::Ne, true, Some(items)) => self.is_in(true, left, items),
+            (op, _, Some(_)) => {
+                let what = format!("{} {word} of ARRAY[…]", op.sql());
+                let hint = "possible are = ANY(ARRAY[a, b]) and <> ALL(ARRAY[a, b]); least(a, b) and greatest(a, b) are compared";
+                Err(not_possible(&what, left).hint(hint))
             }
             (_, _, None) => {
                 let mut operand = self.bind(left)?;
@@ -68,7 +67,11 @@ impl<'a> Binder<'a> {
             let nullable = element.expr.nullable;
             conditions.push(build::quantified((CompareOp::Eq, false), item.expr, list.expr.clone(), nullable));
         }
-        joined(is_all, conditions, array)
+        match (conditions.is_empty(), is_all) {
+            (true, _) => Err(empty_array(array)),
+            (false, true) => Ok(build::and(conditions)),
+            (false, false) => Ok(build::or(conditions)),
+        }
     }
 
     /// `list[index]`; the names of a stream or of nested records may stand before that of the list.
@@ -181,11 +184,6 @@ fn array_of(source: &ast::Expr) -> Option<&[ast::Expr]> {
     }
 }
 
-/// The conditions on each value of an array.
-fn joined(is_all: bool, conditions: Vec<Expr>, array: &ast::Expr) -> Result<Expr, QueryError> {
-    match (conditions.is_empty(), is_all) {
-        (true, _) => Err(QueryError::new("the array is empty", place(array)).hint("ARRAY['UA', 'DL'] has two values")),
-        (false, true) => Ok(build::and(conditions)),
-        (false, false) => Ok(build::or(conditions)),
-    }
+fn empty_array(array: &ast::Expr) -> QueryError {
+    QueryError::new("the array is empty", place(array)).hint("ARRAY['UA', 'DL'] has two values")
 }

@@ -196,12 +196,7 @@ impl<'a> Binder<'a> {
         Ok(if *op == BinaryOperator::And { build::and(conditions) } else { build::or(conditions) })
     }
 
-    pub(super) fn compare(
-        &mut self,
-        op: CompareOp,
-        left: &'a ast::Expr,
-        right: &'a ast::Expr,
-    ) -> Result<Expr, QueryError> {
+    fn compare(&mut self, op: CompareOp, left: &'a ast::Expr, right: &'a ast::Expr) -> Result<Expr, QueryError> {
         for operand in [left, right] {
             if matches!(operand, ast::Expr::BinaryOp { op, .. } if compare_op(op).is_some()) {
                 let error = QueryError::new("comparisons do not chain", place(operand));
