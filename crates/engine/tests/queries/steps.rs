@@ -48,7 +48,7 @@ pub(crate) fn fixed() -> Vec<Texts> {
     queries
 }
 
-/// What is computed from lists, behind the groups that make them and in the queries around those.
+/// Operands of lists, behind the groups that make them and in the queries around those.
 fn of_lists(tumbled: &str) -> Vec<Texts> {
     let list = |distinct: &str| format!("coalesce(array_agg({distinct}v ORDER BY v) FILTER (WHERE v IS NOT NULL), [])");
     let (all, each) = (list(""), list("DISTINCT "));

@@ -208,7 +208,7 @@ fn with_elements(depth: u32, scope: Scope) -> Exprs {
         .boxed()
 }
 
-/// What is computed from lists and is a whole number.
+/// Whole numbers that are computed from lists.
 fn of_lists(inner: Exprs, scope: Scope) -> Exprs {
     prop_oneof![
         2 => inner.clone().prop_map(|index| call("[]", Kind::Values, vec![field("l"), index], FieldType::I64)),
@@ -220,7 +220,7 @@ fn of_lists(inner: Exprs, scope: Scope) -> Exprs {
     .boxed()
 }
 
-/// The same for texts.
+/// Texts that are computed from lists.
 fn text_of_lists(index: Exprs) -> Exprs {
     let between = || Expr::constant(Constant::Text(", ".to_owned()), FieldType::String);
     prop_oneof![
