@@ -21,9 +21,10 @@ impl Sink for Counted {
 
 #[test]
 fn a_warm_handler_allocates_nothing() {
-    let format =
-        Format::parse_schema("n i32\nm f64 null\ns string null\nc char[3]\nt timestamp\nd decimal(8, scale 2)\n")
-            .unwrap();
+    let format = Format::parse_schema(
+        "n i32\nm f64 null\ns string null\nc char[3]\nt timestamp\nd decimal(8, scale 2)\nl i64[]\nw string[]\n",
+    )
+    .unwrap();
     let mut row = RecordBuilder::new(&format);
     let records: Vec<Vec<u8>> = (0..50i64)
         .map(|n| {
@@ -34,6 +35,13 @@ fn a_warm_handler_allocates_nothing() {
             row.set_text(3, "JFK").unwrap();
             row.set_timestamp(4, n * 1_000_000_007).unwrap();
             row.set(5, Value::Decimal { unscaled: (n * 7).into(), scale: 2 }).unwrap();
+            row.begin_list(6).unwrap();
+            (0..n % 5).for_each(|value| row.push(Value::Int(value * n)).unwrap());
+            row.end_list().unwrap();
+            row.begin_list(7).unwrap();
+            row.push(Value::Text(b"JFK")).unwrap();
+            row.push(Value::Text(b"a text of more than sixteen bytes")).unwrap();
+            row.end_list().unwrap();
             row.finish().unwrap().to_vec()
         })
         .collect();
@@ -48,6 +56,7 @@ fn a_warm_handler_allocates_nothing() {
         "SELECT regexp_replace(s, '(x)(x)', '<\\1>', 'g') AS g, regexp_substr(c, 'J(.)') AS p, encode(sha256(s), 'hex') FROM a",
         "SELECT to_char(t, 'Dy YYYY') AS a, date_trunc('week', t) AS b, EXTRACT(epoch FROM t + INTERVAL '1 month') AS e FROM a",
         "SELECT concat('{\"k\": [1, \"', s, '\"]}') -> 'k' ->> 1 AS member, sqrt(n) AS root FROM a",
+        "SELECT l[2] AS e, w[2] || w[1] AS t, array_to_string(l, ',') AS a, array_position(w, c) AS p FROM a WHERE n <= ANY(l) OR c <> ALL(w)",
         "SELECT n / (n - n) AS x, m * 1e308 * 1e308 AS y, s::int AS z FROM a",
     ] {
         let program = parse(sql).unwrap().plan(&format).unwrap();

@@ -44,6 +44,7 @@ fn parameterised(expr: &Expr, values: &mut Values) -> Expr {
 fn each(expr: &mut Expr, visit: &mut dyn FnMut(&mut Expr)) {
     match &mut expr.node {
         Node::Compare { left, right, .. }
+        | Node::Quantified { left, right, .. }
         | Node::Distinct { left, right, .. }
         | Node::Arithmetic { left, right, .. } => {
             visit(left);

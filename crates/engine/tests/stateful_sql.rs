@@ -557,6 +557,53 @@ fn lists_have_the_values_in_order_of_time_and_are_bounded() {
     assert_eq!((run.rows.len(), run.counters().stage_errors), (0, 1));
 }
 
+/// In conditions of joins, keys, aggregates and calls with OVER, over records that come through a join.
+#[test]
+fn lists_are_operands_in_every_step() {
+    let schema = "ts timestamp\nk string\nstops string[]\ndelays i16[] null\n";
+    let format = crossdock_format::Format::parse_schema(schema).unwrap();
+    let mut builder = crossdock_format::RecordBuilder::new(&format);
+    let mut flight = |second: i64, k: &str, stops: &[&str], delays: &[i64]| {
+        builder.clear();
+        builder.set_timestamp(0, second * 1_000_000_000).unwrap();
+        builder.set_text(1, k).unwrap();
+        builder.begin_list(2).unwrap();
+        stops.iter().for_each(|stop| builder.push(crossdock_format::Value::Text(stop.as_bytes())).unwrap());
+        builder.end_list().unwrap();
+        if !delays.is_empty() {
+            builder.begin_list(3).unwrap();
+            delays.iter().for_each(|delay| builder.push(crossdock_format::Value::Int(*delay)).unwrap());
+            builder.end_list().unwrap();
+        }
+        builder.finish().unwrap().to_vec()
+    };
+    let flights = [
+        flight(1, "a", &["DEN", "ORD"], &[5, -3]),
+        flight(2, "b", &[], &[]),
+        flight(3, "c", &["ORD"], &[7]),
+        flight(4, "a", &["DEN"], &[1, 2, 3]),
+    ];
+    let streams = [("s", schema), ("o", "ts timestamp\nstop string\nleast i64\n")];
+    let joined = "FROM s LEFT JOIN o ON s.stops[1] = o.stop AND o.least < ANY(s.delays) AND o.ts BETWEEN s.ts - INTERVAL '9 seconds' AND s.ts";
+    for (sql, wanted) in [
+        (format!("SELECT s.k, o.least, s.stops[2] AS second, cardinality(s.delays) AS n {joined}"), &["a|1|ORD|2", "a|1|null|3", "b|null|null|null", "c|null|null|1"][..]),
+        ("SELECT stops[1] AS first, count(*) AS n, sum(cardinality(delays)) AS d, max(delays[1]) FILTER (WHERE 'ORD' = ANY(stops)) AS o FROM s \
+          GROUP BY stops[1], TUMBLE(ts, INTERVAL '1 day') HAVING 5 <> ALL(array_agg(delays[1])) OR cardinality(array_agg(k)) > 1".to_owned(),
+         &["DEN|2|5|5", "ORD|1|1|7", "null|1|null|null"][..]),
+        ("SELECT k, lag(stops[1]) OVER (PARTITION BY k) AS was, (array_agg(delays[1]) OVER (PARTITION BY k ROWS 1 PRECEDING))[2] AS second FROM s".to_owned(),
+         &["a|DEN|1", "a|null|null", "b|null|null", "c|null|null"][..]),
+    ] {
+        let mut run = SqlRun::new(&sql, &streams[..if sql.contains("JOIN") { 2 } else { 1 }]);
+        if sql.contains("JOIN") {
+            run.feed("o", &["0|DEN|1", "0|ORD|7"]);
+            run.end("o");
+        }
+        run.feed_records("s", &flights);
+        run.end("s");
+        assert_eq!(run.sorted(), wanted, "{sql}");
+    }
+}
+
 #[test]
 fn lists_are_made_of_frames_too() {
     let streams = [("s", "ts timestamp\nk string\nv i64 null\n")];

@@ -40,6 +40,18 @@ pub enum Node {
         /// The right operand, of the same class of types.
         right: Box<Expr>,
     },
+    /// `left op ANY(right)`: the comparison with one of the elements of a list, or with each, joined by OR; with ALL by AND. Of no
+    /// elements the one is FALSE and the other TRUE; null if the list is null.
+    Quantified {
+        /// Which comparison.
+        op: CompareOp,
+        /// ALL.
+        is_all: bool,
+        /// The left operand, of the class of the elements.
+        left: Box<Expr>,
+        /// The list.
+        right: Box<Expr>,
+    },
     /// `left IS [NOT] DISTINCT FROM right`; never null.
     Distinct {
         /// IS NOT DISTINCT FROM.
@@ -360,6 +372,7 @@ impl Expr {
         match &self.node {
             Node::Field(_) | Node::Const(_) | Node::Parameter(_) => vec![],
             Node::Compare { left, right, .. }
+            | Node::Quantified { left, right, .. }
             | Node::Distinct { left, right, .. }
             | Node::Arithmetic { left, right, .. }
             | Node::NullIf(left, right) => vec![left, right],
@@ -493,6 +506,7 @@ impl Expr {
         match &mut self.node {
             Node::Field(_) | Node::Const(_) | Node::Parameter(_) => vec![],
             Node::Compare { left, right, .. }
+            | Node::Quantified { left, right, .. }
             | Node::Distinct { left, right, .. }
             | Node::Arithmetic { left, right, .. }
             | Node::NullIf(left, right) => vec![left, right],

@@ -75,7 +75,7 @@ fn binding(expr: &Expr) -> Binding {
         Node::And(_) => Binding::And,
         Node::Not(_) => Binding::Not,
         Node::IsNull { .. } | Node::IsTruth { .. } | Node::Distinct { .. } => Binding::Is,
-        Node::Compare { .. } => Binding::Comparison,
+        Node::Compare { .. } | Node::Quantified { .. } => Binding::Comparison,
         Node::In { .. } | Node::Between { .. } | Node::Like(_) => Binding::Like,
         Node::Concat(_) => Binding::Concat,
         Node::Arithmetic { op: ArithmeticOp::Add | ArithmeticOp::Subtract, .. } => Binding::Sum,
@@ -85,6 +85,7 @@ fn binding(expr: &Expr) -> Binding {
         Node::Const(Constant::Decimal(value)) if is_plain(*value, expr.ty) && value.unscaled < 0 => Binding::Sign,
         Node::Call(call) if call.function.is_operator() => match call.function.name {
             "+" | "-" => Binding::Sum,
+            "[]" => Binding::Atom,
             _ => Binding::Concat,
         },
         _ => Binding::Atom,
@@ -129,6 +130,7 @@ impl fmt::Display for SqlText<'_> {
             Node::Parameter(parameter) if self.with_values => self.constant(f, &parameter.value),
             Node::Parameter(parameter) => write!(f, "${}", parameter.name),
             Node::Compare { op, left, right } => self.binary(f, left, op.sql(), right, Binding::Like),
+            Node::Quantified { op, is_all, left, right } => self.quantified(f, (*op, *is_all), left, right),
             Node::Distinct { negated, left, right } => {
                 let op = if *negated { "IS NOT DISTINCT FROM" } else { "IS DISTINCT FROM" };
                 self.binary(f, left, op, right, Binding::Comparison)
@@ -215,6 +217,17 @@ impl<'a> SqlText<'a> {
         write!(f, "{} {op} {}", self.at_least(left, least), self.at_least(right, least))
     }
 
+    fn quantified(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        (op, is_all): (CompareOp, bool),
+        left: &'a Expr,
+        list: &'a Expr,
+    ) -> fmt::Result {
+        let word = if is_all { "ALL" } else { "ANY" };
+        write!(f, "{} {} {word}({})", self.at_least(left, Binding::Like), op.sql(), self.of(list))
+    }
+
     fn joined(&self, f: &mut fmt::Formatter<'_>, all: &'a [Expr], between: &str, least: Binding) -> fmt::Result {
         for (index, expr) in all.iter().enumerate() {
             let between = if index == 0 { "" } else { between };
@@ -228,6 +241,9 @@ impl<'a> SqlText<'a> {
         match (function.name, &arguments[..]) {
             ("+" | "-", [time, interval]) => {
                 write!(f, "{} {} INTERVAL {}", self.at_least(time, Binding::Sum), function.name, self.of(interval))
+            }
+            ("[]", [list, index]) => {
+                write!(f, "{}[{}]", self.at_least(list, Binding::Atom), self.at_least(index, Binding::Sum))
             }
             (name, [left, right]) if function.is_operator() => self.binary(f, left, name, right, Binding::Sum),
             ("extract", [field, time]) => write!(f, "EXTRACT({} FROM {})", self.of(field), self.of(time)),

@@ -12,7 +12,7 @@ use crate::expr::{Expr, Node};
 use crate::interpret::{EvalError, Interpreter, refused};
 
 /// A query, planned for one format. In expressions a value of an enumeration counts as the text of its symbol, or as NULL if
-/// it has none; a list may be asked whether it is NULL. A field that is selected as it is keeps its type and is copied,
+/// it has none; a list is an operand of the functions and comparisons that take one. A field that is selected as it is keeps its type and is copied,
 /// whatever it is. Holds no names but those of its output.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Program {

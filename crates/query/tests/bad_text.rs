@@ -1,7 +1,7 @@
 //! Text from outside: whatever it says, the answer is a plan or an error, soon, and on a thread's usual stack.
 #![allow(clippy::unwrap_used)] // a test that fails may panic
 
-use crossdock_format::{FieldSpec, FieldType, Format};
+use crossdock_format::{FieldSpec, FieldType, Format, TypeSpec};
 use crossdock_query::{MAX_NESTING, MAX_OPERATORS, MAX_SQL_BYTES, QueryError, parse};
 use proptest::prelude::*;
 
@@ -11,6 +11,7 @@ fn format() -> Format {
         FieldSpec::nullable("b", FieldType::Bool),
         FieldSpec::nullable("s", FieldType::String),
         FieldSpec::new("t", FieldType::Timestamp),
+        FieldSpec::new("l", TypeSpec::list(FieldType::I64)),
     ])
     .unwrap()
 }
@@ -84,6 +85,11 @@ fn nesting_is_bounded() {
         ("STRUCT(", "a", ")"),
         ("a -> ", "a", ""),
         ("[", "a", "]"),
+        ("l[", "1", "]"),
+        ("(l)[", "1", "]"),
+        ("1 = ANY(", "l", ")"),
+        ("1 < ALL(ARRAY[", "1", "])"),
+        ("l @> ARRAY[", "1", "]"),
     ];
     for (open, inner, close) in forms {
         digest(&nested(open, inner, close, 2)).map_or_else(drop, drop);
@@ -106,6 +112,11 @@ fn the_bounds_are_reported() {
     assert!(refusal(&many).contains("operators"));
     let list: Vec<String> = (0..9000).map(|number| number.to_string()).collect();
     digest(&format!("SELECT a FROM s WHERE a IN ({})", list.join(","))).unwrap();
+    digest(&format!(
+        "SELECT a FROM s WHERE a = ANY(ARRAY[{list}]) OR l @> ARRAY[{list}]",
+        list = list[..5000].join(",")
+    ))
+    .unwrap();
     let columns = vec!["a"; 5000].join(",");
     assert!(refusal(&format!("SELECT {columns} FROM s")).contains("columns"));
     let message = refusal(&format!("SELECT {} FROM s", vec!["*"; 2000].join(",")));
@@ -149,8 +160,8 @@ fn odd_texts() {
 
 /// Pieces of queries, in no order.
 const WORDS: &str = "SELECT FROM WHERE AND OR NOT IN BETWEEN LIKE ILIKE ESCAPE IS NULL TRUE CASE WHEN THEN ELSE END COALESCE \
-    NULLIF CAST AS DISTINCT TIMESTAMP INTERVAL EXISTS ARRAY ROW AT TIME ZONE OVER FILTER a b s t * , ( ) + - / % || = <> < \
-    >= :: . ; [ ] { } 1 1.5 1e9 'x' '' '2013-01-01' \"a\" int char(3) text $1 : ~ -> @ # ' \" /* -- \n é \0";
+    NULLIF CAST AS DISTINCT TIMESTAMP INTERVAL EXISTS ANY ALL ARRAY ROW AT TIME ZONE OVER FILTER a b s t l * , ( ) + - / % || = <> < \
+    >= :: . ; [ ] { } 1 1.5 1e9 'x' '' '2013-01-01' \"a\" int char(3) text $1 : ~ -> @ @> && # ' \" /* -- \n é \0";
 
 fn fragments() -> impl Strategy<Value = String> {
     let words = prop::sample::select(WORDS.split(' ').collect::<Vec<&str>>());

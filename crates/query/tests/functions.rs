@@ -19,7 +19,7 @@ fn all() -> impl Iterator<Item = &'static Function> {
 }
 
 fn format() -> Format {
-    Format::parse_schema("x i64\n").unwrap()
+    Format::parse_schema("x i64\nstops string[]\n").unwrap()
 }
 
 fn planned(sql: &str) -> Program {
@@ -31,6 +31,9 @@ fn value(program: &Program) -> String {
     let format = format();
     let mut input = RecordBuilder::new(&format);
     input.set(0, Value::Int(1)).unwrap();
+    input.begin_list(1).unwrap();
+    ["DEN", "ORD"].into_iter().for_each(|stop| input.push(Value::Text(stop.as_bytes())).unwrap());
+    input.end_list().unwrap();
     let bytes = input.finish().unwrap().to_vec();
     let mut output = RecordBuilder::new(&program.output);
     program.project(&Record::check(&format, &bytes).unwrap(), &mut output).unwrap();

@@ -180,7 +180,20 @@ fn a_parameter_is_never_folded_away() {
         ("SELECT * FROM s WHERE COALESCE(NULL, $x) || 'b' LIKE 'a_'", "b", "a", true),
     ] {
         let program = planned(sql, &values(&[("x", was)]), &format).unwrap();
-        let row = Row { a: None, i: 0, u: None, f: None, g: 0.0, b: None, s: None, c: String::new(), t: None, d: None };
+        let row = Row {
+            a: None,
+            i: 0,
+            u: None,
+            f: None,
+            g: 0.0,
+            b: None,
+            s: None,
+            c: String::new(),
+            t: None,
+            d: None,
+            l: None,
+            m: vec![],
+        };
         assert_eq!(outcome(&program, &row).unwrap().is_some(), !passes, "{sql}");
         let program = program.with_values(&values(&[("x", is)])).unwrap();
         assert_eq!(outcome(&program, &row).unwrap().is_some(), passes, "{sql}");

@@ -17,14 +17,14 @@ type Sample = (Format, Vec<Vec<u8>>);
 
 static SAMPLES: LazyLock<Vec<Sample>> = LazyLock::new(|| {
     let flat = "a i64 null\nb bool null\ns string null\nt timestamp null\nf f64 null\nu u64\nc char[3] null\ng bytes null\n\
-                ab i8\nA f32";
+                ab i8\nA f32\nl i32[] null\nm string[] null";
     vec![
         sample(
             flat,
             &[
                 r#"{"u":0,"ab":0,"A":0}"#,
-                r#"{"a":-9223372036854775808,"b":true,"s":"a_b%\\\\ö","t":"1970-01-01T00:00:00Z","f":-0.0,"u":18446744073709551615,"c":"x","g":"AP8=","ab":-128,"A":1e30}"#,
-                r#"{"a":9223372036854775807,"b":false,"s":"","t":"2262-04-11T23:47:16Z","f":1e308,"u":1,"c":"xyz","g":"","ab":127,"A":-1}"#,
+                r#"{"a":-9223372036854775808,"b":true,"s":"a_b%\\\\ö","t":"1970-01-01T00:00:00Z","f":-0.0,"u":18446744073709551615,"c":"x","g":"AP8=","ab":-128,"A":1e30,"l":[1,-2147483648],"m":["","a_b%"]}"#,
+                r#"{"a":9223372036854775807,"b":false,"s":"","t":"2262-04-11T23:47:16Z","f":1e308,"u":1,"c":"xyz","g":"","ab":127,"A":-1,"l":[],"m":[]}"#,
             ],
         ),
         sample(

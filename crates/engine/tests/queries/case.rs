@@ -157,6 +157,10 @@ pub(crate) fn record(builder: &mut RecordBuilder, values: &Values) -> Vec<u8> {
             FieldType::Bool => Value::Bool(text == "true"),
             FieldType::Char(_) | FieldType::String | FieldType::Enum { .. } => Value::Text(text.as_bytes()),
             FieldType::Decimal { scale, .. } => Value::Decimal { unscaled: units(text, scale), scale },
+            FieldType::List => {
+                set_list(builder, index, text);
+                continue;
+            }
             FieldType::Bytes => {
                 bytes = bytes_of(text);
                 Value::Bytes(&bytes)
@@ -166,6 +170,18 @@ pub(crate) fn record(builder: &mut RecordBuilder, values: &Values) -> Vec<u8> {
         builder.set(index, value).unwrap_or_else(|error| panic!("{text}: {error}"));
     }
     builder.finish().unwrap().to_vec()
+}
+
+/// Sets a list of whole numbers or texts, which stands as JSON.
+fn set_list(builder: &mut RecordBuilder, field: usize, text: &str) {
+    let elements: Vec<serde_json::Value> = serde_json::from_str(text).unwrap();
+    builder.begin_list(field).unwrap();
+    for element in &elements {
+        let value =
+            element.as_str().map_or_else(|| Value::Int(element.as_i64().unwrap()), |text| Value::Text(text.as_bytes()));
+        builder.push(value).unwrap_or_else(|error| panic!("{text}: {error}"));
+    }
+    builder.end_list().unwrap();
 }
 
 /// The digits of a decimal, which has as many behind the point as its scale, or no point.

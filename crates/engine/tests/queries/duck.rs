@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use crossdock_format::{FieldType, Format};
+use crossdock_format::{ElementKind, Field, FieldType, Format};
 
 use crate::case::{Case, Values};
 
@@ -92,7 +92,7 @@ fn tables(case: &Case) -> Vec<String> {
         let format = stream.format();
         let mut create = format!("CREATE OR REPLACE TABLE {} (n BIGINT", stream.name);
         for field in format.fields() {
-            write!(create, ", {} {}", field.name, column_type(field.ty)).unwrap();
+            write!(create, ", {} {}", field.name, column_type(field)).unwrap();
         }
         statements.push(create + ")");
         let rows = case.rows.iter().filter(|(of, _)| *of == number).enumerate();
@@ -128,8 +128,8 @@ fn blob(text: &str) -> String {
 }
 
 /// The type of a table's column. Times are whole numbers there: DuckDB has no time at the ends of ours.
-fn column_type(ty: FieldType) -> String {
-    let name = match ty {
+fn column_type(field: &Field) -> String {
+    let name = match field.ty {
         FieldType::Bool => "BOOLEAN",
         FieldType::I8 => "TINYINT",
         FieldType::I16 => "SMALLINT",
@@ -146,7 +146,10 @@ fn column_type(ty: FieldType) -> String {
         FieldType::Decimal { bytes: 4, scale } => return format!("DECIMAL(9, {scale})"),
         FieldType::Decimal { bytes: 8, scale } => return format!("DECIMAL(18, {scale})"),
         FieldType::Decimal { scale, .. } => return format!("DECIMAL(38, {scale})"),
-        FieldType::List => unreachable!("no list is made"),
+        FieldType::List => match field.element().unwrap().kind() {
+            ElementKind::Scalar(of) => return format!("{}[]", column_type(of)),
+            ElementKind::Record(_) => unreachable!("no list of records is made"),
+        },
     };
     name.to_owned()
 }

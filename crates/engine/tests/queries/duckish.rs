@@ -52,6 +52,12 @@ impl std::fmt::Display for Duckish<'_> {
             Node::Const(constant) => duck_constant(f, constant, self.0.ty),
             Node::Parameter(parameter) => duck_constant(f, &parameter.value, self.0.ty),
             Node::Compare { op, left, right } => write!(f, "({} {} {})", of(left), op.sql(), of(right)),
+            Node::Quantified { op, is_all, left, right } => {
+                // DuckDB has ANY and ALL as queries within the query, which cannot stand in TRY; of no list they have no rows.
+                let (list, word) = (of(right), if *is_all { "and" } else { "or" });
+                let each = format!("list_transform({list}, lambda one: {} {} one)", of(left), op.sql());
+                write!(f, "(CASE WHEN len({list}) = 0 THEN {is_all} ELSE list_bool_{word}({each}) END)")
+            }
             Node::Distinct { negated, left, right } => {
                 write!(f, "({} IS {}DISTINCT FROM {})", of(left), not(*negated), of(right))
             }
@@ -117,6 +123,23 @@ impl Duckish<'_> {
             Node::Cast(operand) if self.0.ty == FieldType::F64 => f.write_str(&double(operand, &of(operand))),
             Node::Cast(operand) if is_decimal(self.0) => f.write_str(&exact_as(&of(operand), self.0.ty)),
             Node::Cast(operand) => write!(f, "TRY_CAST({} AS {})", of(operand), duck_type(self.0.ty)),
+            Node::Call(call) if call.arguments[0].ty == FieldType::List => {
+                match (call.function.name, &call.arguments[..]) {
+                    // From its end it counts with numbers below zero.
+                    ("[]", [list, index]) => {
+                        write!(
+                            f,
+                            "list_extract({}, nullif(greatest(TRY_CAST({} AS BIGINT), 0), 0))",
+                            of(list),
+                            of(index)
+                        )
+                    }
+                    ("cardinality", [list]) => write!(f, "len({})", of(list)),
+                    (name, arguments) => {
+                        write!(f, "{name}({})", arguments.iter().map(of).collect::<Vec<_>>().join(", "))
+                    }
+                }
+            }
             // DuckDB computes it in the type of the operands, which may be narrower than ours.
             Node::Call(call) if self.0.ty == FieldType::I64 && call.arguments.iter().all(|one| one.ty.is_integer()) => {
                 let arguments: Vec<String> = call.arguments.iter().map(|one| format!("{}::HUGEINT", of(one))).collect();

@@ -117,7 +117,7 @@ struct Shape {
 fn shapes(random: &mut Rng) -> Vec<Shape> {
     let whole = |types: &[&'static str], random: &mut Rng| types[random.usize(0..types.len())];
     let mut shapes = Vec::new();
-    for name in ["a", "i", "u", "f", "g", "b", "s", "c", "t", "d", "e", "x"] {
+    for name in ["a", "i", "u", "f", "g", "b", "s", "c", "t", "d", "e", "x", "l", "m"] {
         let ty = match name {
             "a" => whole(&["i64", "i64", "i32", "i16"], random),
             // Not `i64`: compared with a decimal DuckDB has no room for it.
@@ -131,9 +131,11 @@ fn shapes(random: &mut Rng) -> Vec<Shape> {
             "t" => "timestamp",
             "d" => whole(&["decimal(8, scale 2)", "decimal(4, scale 2)"], random),
             "e" => "enum u8 { BUY = 66, SELL = 83, OTHER = 1 }",
+            "l" => whole(&["i64[]", "i32[]", "i16[]"], random),
+            "m" => whole(&["string[]", "char[3][]"], random),
             _ => "bytes",
         };
-        let range = match ty {
+        let range = match ty.trim_end_matches("[]") {
             "i8" => (i8::MIN.into(), i8::MAX.into()),
             "i16" => (i16::MIN.into(), i16::MAX.into()),
             "i32" => (i32::MIN.into(), i32::MAX.into()),
@@ -160,10 +162,12 @@ fn stream(shapes: &[Shape], random: &mut Rng) -> Stream {
         return Stream::new(&name, shapes.iter().map(column).collect());
     }
     let layout = ["layout foreign big packed", "layout foreign little packed"][random.usize(0..2)];
-    let mut columns = vec!["m u16".to_owned()];
+    let mut columns = vec!["bits u16".to_owned()];
     for (bit, Shape { name, ty, nullable, .. }) in shapes.iter().enumerate() {
-        let length = if ["string", "bytes"].contains(ty) { " inline u16" } else { "" };
-        let null = if *nullable { format!(" null unless bit {bit} of m") } else { String::new() };
+        // It has no elements of variable length.
+        let ty = if *ty == "string[]" { "char[3][]" } else { *ty };
+        let length = if ["string", "bytes"].contains(&ty) || ty.ends_with("[]") { " inline u16" } else { "" };
+        let null = if *nullable { format!(" null unless bit {bit} of bits") } else { String::new() };
         columns.push(format!("{name} {ty}{length}{null}"));
     }
     Stream { layout: Some(layout.to_owned()), ..Stream::new(&name, columns) }
@@ -197,6 +201,11 @@ impl Shape {
                 let unscaled = whole(units.into()).parse().unwrap();
                 Decimal { unscaled, scale: 2 }.to_string()
             }),
+            "l" => row
+                .l
+                .as_ref()
+                .map(|l| format!("[{}]", l.iter().map(|one| whole((*one).into())).collect::<Vec<_>>().join(", "))),
+            "m" => Some(serde_json::to_string(&row.m).unwrap()),
             "e" => Some(["BUY", "SELL", "OTHER"][random.usize(0..3)].to_owned()),
             _ => {
                 Some(["\\x", "\\x00", "\\x00ff", "\\x61", "\\xc3a9", "\\x0a0b0c0d0e0f"][random.usize(0..6)].to_owned())
@@ -216,6 +225,7 @@ impl Shape {
             "b" => "false",
             "s" => "",
             "d" => "0.00",
+            "l" => "[]",
             _ => "0",
         }
     }

@@ -294,6 +294,7 @@ fn the_kinds_have_the_cases_that_they_are_to_have() {
             QueryKind::Expressions,
             &["upper(", "abs(", "round(", "TRY(", " WHERE ", "ILIKE", "CASE", "numeric", "IN (", "BETWEEN"],
         ),
+        (QueryKind::Expressions, &["array_position(", " ANY(", "l[", "[]\""]),
         (
             QueryKind::Joins,
             &[

@@ -15,6 +15,9 @@ pub(crate) fn with_operands(expr: &Expr, change: &mut dyn FnMut(usize, &Expr) ->
         Node::Compare { op, left, right } => {
             Node::Compare { op: *op, left: Box::new(of(left)), right: Box::new(of(right)) }
         }
+        Node::Quantified { op, is_all, left, right } => {
+            Node::Quantified { op: *op, is_all: *is_all, left: Box::new(of(left)), right: Box::new(of(right)) }
+        }
         Node::Distinct { negated, left, right } => {
             Node::Distinct { negated: *negated, left: Box::new(of(left)), right: Box::new(of(right)) }
         }

@@ -44,7 +44,42 @@ pub(crate) fn fixed() -> Vec<Texts> {
     ];
     queries.extend(behind_joins());
     queries.extend(behind_windows(tumbled));
+    queries.extend(of_lists(tumbled));
     queries
+}
+
+/// Operands of lists, behind the groups that make them and in the queries around those.
+fn of_lists(tumbled: &str) -> Vec<Texts> {
+    let list = |distinct: &str| format!("coalesce(array_agg({distinct}v ORDER BY v) FILTER (WHERE v IS NOT NULL), [])");
+    let (all, each) = (list(""), list("DISTINCT "));
+    let groups = format!("SELECT k, {} AS ws, {all} AS a, {each} AS l FROM s GROUP BY k, ws", bucket("ts", 3));
+    vec![
+        query(
+            format!(
+                "SELECT k, window_start, cardinality(array_agg(v)), (array_agg(DISTINCT v))[1], array_to_string(array_agg(DISTINCT v), '-'), \
+                 3 = ANY(array_agg(v)) {tumbled} HAVING 2 = ANY(array_agg(v)) OR 3 > ALL(array_agg(DISTINCT v))"
+            ),
+            format!(
+                "SELECT k, ws, len(a), l[1], array_to_string(l, '-'), list_contains(a, 3) FROM ({groups}) \
+                 WHERE list_contains(a, 2) OR coalesce(list_max(l) < 3, TRUE)"
+            ),
+            6,
+            0,
+        ),
+        query(
+            format!(
+                "SELECT x.k, x.l[2], array_position(x.l, x.n % 3) FROM (SELECT k, array_agg(DISTINCT v) AS l, count(*) AS n {tumbled}) x \
+                 WHERE cardinality(x.l) > 1 AND x.l[1] <> ALL(ARRAY[0, 1]) AND NOT x.l && ARRAY[5, x.n]"
+            ),
+            format!(
+                "SELECT k, l[2], list_position(l, n % 3) FROM ({}) \
+                 WHERE len(l) > 1 AND l[1] NOT IN (0, 1) AND NOT list_has_any(l, [5, n])",
+                groups.replace(" AS l", " AS l, count(*) AS n")
+            ),
+            3,
+            0,
+        ),
+    ]
 }
 
 /// Windows over the rows of a join.

@@ -19,6 +19,12 @@ pub(crate) fn compare(op: CompareOp, left: Expr, right: Expr) -> Expr {
     folded(Expr::condition(node, nullable))
 }
 
+/// `left op ANY(right)`, or ALL, of a list whose elements may be null or not.
+pub(super) fn quantified((op, is_all): (CompareOp, bool), left: Expr, right: Expr, has_nulls: bool) -> Expr {
+    let nullable = left.nullable || right.nullable || has_nulls;
+    Expr::condition(Node::Quantified { op, is_all, left: Box::new(left), right: Box::new(right) }, nullable)
+}
+
 pub(super) fn distinct(negated: bool, left: Expr, right: Expr) -> Expr {
     folded(Expr::condition(Node::Distinct { negated, left: Box::new(left), right: Box::new(right) }, false))
 }
@@ -66,6 +72,9 @@ pub(super) fn not(operand: Expr) -> Expr {
         Node::Not(inner) => return *inner,
         // There is an order among all values (NaN is the greatest number), so this holds.
         Node::Compare { op, left, right } => Node::Compare { op: negated(op), left, right },
+        Node::Quantified { op, is_all, left, right } => {
+            Node::Quantified { op: negated(op), is_all: !is_all, left, right }
+        }
         Node::Distinct { negated, left, right } => Node::Distinct { negated: !negated, left, right },
         Node::IsNull { negated, operand } => Node::IsNull { negated: !negated, operand },
         Node::IsTruth { truth, negated, operand } => Node::IsTruth { truth, negated: !negated, operand },

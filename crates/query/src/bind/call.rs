@@ -10,7 +10,7 @@ use super::types::can_cast;
 use super::{Binder, Bound, Literal, build, not_possible};
 use crate::error::{Position, QueryError};
 use crate::expr::{Call, Class, Constant, Expr, is_decimal, is_float};
-use crate::function::{Body, Form, Function, Kind, MAX_ARGUMENTS, Prepared};
+use crate::function::{Body, Form, Function, Gives, Kind, MAX_ARGUMENTS, Prepared};
 use crate::stateful::aggregates::AggregateEntry;
 
 /// Where the functions are listed; ends messages about one that is not.
@@ -45,11 +45,11 @@ impl<'a> Binder<'a> {
         self.call_of(source, name, arguments?)
     }
 
-    /// An argument, which may be an interval.
+    /// An argument, which may be an interval or a list: [`Kind::cost`] refuses those that are not taken.
     pub(super) fn argument(&mut self, source: &'a ast::Expr) -> Result<Bound<'a>, QueryError> {
         match as_interval(source) {
             Some(interval) => self.interval(source, interval),
-            None => self.bind(source),
+            None => self.bind_any(source),
         }
     }
 
@@ -88,7 +88,7 @@ impl<'a> Binder<'a> {
             let mut kinds = fitting.iter().map(|function| kind_at(function, index));
             match (kinds.next(), kinds.next()) {
                 // Beside other values it takes their type.
-                (Some(Kind::Any | Kind::Same), None) => {}
+                (Some(Kind::Any | Kind::Same | Kind::Element), None) => {}
                 (Some(kind), None) => match kind.settled() {
                     Some(ty) => self.settle_as(argument, ty)?,
                     None => self.settle(argument),
@@ -136,6 +136,14 @@ impl<'a> Binder<'a> {
         if function.arguments.contains(&Kind::Same) {
             common = Some(self.unify(function.name, &mut arguments)?);
         }
+        if let ([Kind::Values, ..], [list, others @ ..]) = (function.arguments, &mut arguments[..]) {
+            let mut element = self.element(list)?;
+            let elements = others.iter_mut().zip(&function.arguments[1..]).filter(|(_, kind)| **kind == Kind::Element);
+            for (other, _) in elements {
+                self.reconcile(&mut element, other)?;
+            }
+            common = Some(element.expr.ty).filter(|_| matches!(function.result, Gives::Element));
+        }
         let mut exprs = Vec::with_capacity(arguments.len());
         for (index, argument) in arguments.iter().enumerate() {
             exprs.push(converted(argument, kind_at(function, index))?);
@@ -156,6 +164,7 @@ impl<'a> Binder<'a> {
                 Literal::Null => "NULL".to_owned(),
                 Literal::Text => "a text".to_owned(),
                 Literal::Interval => "an interval".to_owned(),
+                _ if given.expr.ty == FieldType::List => "a list".to_owned(),
                 _ => given.expr.ty.to_string(),
             })
             .collect();
@@ -218,13 +227,16 @@ impl Kind {
             Kind::Float => Some(FieldType::F64),
             Kind::Timestamp => Some(FieldType::Timestamp),
             Kind::Bytes => Some(FieldType::Bytes),
-            Kind::Decimal | Kind::Any | Kind::Same | Kind::Printed => None,
+            Kind::Decimal | Kind::Any | Kind::Same | Kind::Printed | Kind::List | Kind::Values | Kind::Element => None,
         }
     }
 
     /// 0 for a value of this kind, more for one that becomes one; `None` for others.
     fn cost(self, given: &Bound<'_>) -> Option<u32> {
         let ty = given.expr.ty;
+        if matches!(self, Kind::List | Kind::Values) || ty == FieldType::List {
+            return (matches!(self, Kind::List | Kind::Values) && ty == FieldType::List).then_some(0);
+        }
         match (self, given.literal) {
             (Kind::Interval, literal) => return (literal == Literal::Interval).then_some(0),
             (_, Literal::Interval) => return None,
@@ -244,7 +256,7 @@ impl Kind {
             Kind::Timestamp => (ty == FieldType::Timestamp).then_some(0),
             Kind::Bytes => (ty == FieldType::Bytes).then_some(0),
             Kind::Printed => can_cast(ty, FieldType::String).then_some(0),
-            Kind::Interval | Kind::Any | Kind::Same => Some(0),
+            Kind::Interval | Kind::List | Kind::Values | Kind::Any | Kind::Same | Kind::Element => Some(0),
         }
     }
 }
@@ -303,6 +315,10 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("ucase", "upper"),
     ("lcase", "lower"),
     ("instr", "strpos"),
+    ("array_contains", "= ANY"),
+    ("list_contains", "= ANY"),
+    ("list_position", "array_position"),
+    ("array_size", "cardinality"),
     ("pow", "power"),
     ("regexp_extract", "regexp_substr"),
     ("regexp_match", "regexp_substr"),

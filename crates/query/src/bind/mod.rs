@@ -3,6 +3,7 @@
 mod aggregate;
 mod build;
 mod call;
+mod lists;
 mod literal;
 mod names;
 mod ops;
@@ -122,6 +123,8 @@ enum Literal {
     Interval,
     /// A parameter whose type is not settled: its value is a text yet.
     Parameter,
+    /// None: a list, in the place of a value that its elements may have.
+    Element,
 }
 
 /// Makes a column of a bound expression, at the place of its entry in the select list.
@@ -290,6 +293,13 @@ impl<'a> Binder<'a> {
             ast::Expr::Identifier(name) => self.field_name(name),
             ast::Expr::CompoundIdentifier(parts) => parts.last().map_or_else(unnamed, |name| self.field_name(name)),
             ast::Expr::Nested(inner) | ast::Expr::Cast { expr: inner, .. } => self.implied_name(inner),
+            ast::Expr::CompoundFieldAccess { root, access_chain } => {
+                let named = access_chain.iter().rev().find_map(|access| match access {
+                    ast::AccessExpr::Dot(name) => Some(name),
+                    ast::AccessExpr::Subscript(_) => None,
+                });
+                self.implied_name(named.unwrap_or(root))
+            }
             ast::Expr::Case { .. } => "case".to_owned(),
             ast::Expr::Function(function) => function.name.to_string().to_ascii_lowercase(),
             ast::Expr::Extract { .. } => "extract".to_owned(),
@@ -310,13 +320,12 @@ impl<'a> Binder<'a> {
         self.index_of(name).map_or_else(|_| name.value.clone(), |index| self.column_name(index))
     }
 
-    /// An operand: any expression but a list, since nothing can be computed from a list.
+    /// An operand that is no list.
     fn bind(&mut self, source: &'a ast::Expr) -> Result<Bound<'a>, QueryError> {
         let bound = self.bind_any(source)?;
         if bound.expr.ty == FieldType::List {
             let message = self.is_of_type(source, bound.expr.ty, Literal::None);
-            let hint = "a list can be selected as it is, and asked whether it IS NULL";
-            return Err(QueryError::new(message, place(source)).hint(hint));
+            return Err(QueryError::new(message, place(source)).hint(lists::LIST_FORMS));
         }
         Ok(bound)
     }

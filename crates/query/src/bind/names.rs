@@ -1,6 +1,6 @@
 //! Names of columns, and how places and operands are called in messages.
 
-use crossdock_format::{FieldType, Format};
+use crossdock_format::{Field, FieldType, Format};
 use sqlparser::ast;
 
 use super::{Binder, Literal};
@@ -74,10 +74,24 @@ impl<'a> Binder<'a> {
         Ok(expr)
     }
 
+    /// A column by its names: of nested records, or of a stream.
+    pub(super) fn compound(&mut self, parts: &[ast::Ident]) -> Result<Expr, QueryError> {
+        match (self.path(parts), parts) {
+            (Some(index), _) => Ok(self.field(index)),
+            (None, [qualifier, name]) if !self.has_group(&qualifier.value) => self.column(Some(qualifier), name),
+            (None, _) => Err(self.unknown_path(parts)),
+        }
+    }
+
+    /// The declaration of the column with this number among all tables' columns, and its table.
+    pub(super) fn declared(&self, index: usize) -> Option<(&'a Table<'a>, &'a Field)> {
+        let table = self.tables.iter().rev().find(|table| table.from <= index)?;
+        Some((table, table.format.fields().get(index - table.from)?))
+    }
+
     /// The column with this number among all tables' columns.
     pub(super) fn field(&self, index: usize) -> Expr {
-        let table = self.tables.iter().rev().find(|table| table.from <= index);
-        let field = table.and_then(|table| Some((table, table.format.fields().get(index - table.from)?)));
+        let field = self.declared(index);
         debug_assert!(field.is_some(), "a name was found among the columns");
         // The types of expressions on values that SQL has no type for: see `Program`.
         let (ty, nullable) = match field {
@@ -180,12 +194,14 @@ impl<'a> Binder<'a> {
     /// `` `dep_delay` is i64 ``, `'15' is a text`.
     pub(super) fn is_of_type(&self, source: &ast::Expr, ty: FieldType, literal: Literal) -> String {
         let kind = match literal {
+            Literal::None if ty == FieldType::List => "a list".to_owned(),
             Literal::None => ty.to_string(),
             Literal::Null => "NULL".to_owned(),
             Literal::Text => "a text".to_owned(),
             Literal::Number => "a number".to_owned(),
             Literal::Interval => "an interval".to_owned(),
             Literal::Parameter => "a parameter".to_owned(),
+            Literal::Element => format!("a list of {ty}"),
         };
         format!("{} is {kind}", described(source))
     }
@@ -273,7 +289,11 @@ pub(crate) fn place(source: &ast::Expr) -> Option<Position> {
                 ast::ObjectNamePart::Identifier(name) => return Position::of(name.span.start),
                 ast::ObjectNamePart::Function(_) => return None,
             },
-            E::BinaryOp { left, .. } | E::IsDistinctFrom(left, _) | E::IsNotDistinctFrom(left, _) => left,
+            E::BinaryOp { left, .. }
+            | E::AnyOp { left, .. }
+            | E::AllOp { left, .. }
+            | E::IsDistinctFrom(left, _)
+            | E::IsNotDistinctFrom(left, _) => left,
             E::Nested(inner)
             | E::UnaryOp { expr: inner, .. }
             | E::Cast { expr: inner, .. }
@@ -300,6 +320,7 @@ pub(crate) fn place(source: &ast::Expr) -> Option<Position> {
             | E::CompoundFieldAccess { root: inner, .. } => inner,
             E::Interval(interval) => &interval.value,
             E::Tuple(all) => all.first()?,
+            E::Array(array) => array.elem.first()?,
             _ => return None,
         };
     }

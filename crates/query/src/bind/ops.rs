@@ -18,17 +18,16 @@ impl<'a> Binder<'a> {
     pub(super) fn node(&mut self, source: &'a ast::Expr) -> Result<Bound<'a>, QueryError> {
         use ast::Expr as E;
         let expr = match source {
-            E::Nested(inner) => return Ok(Bound { source, ..self.bind(inner)? }),
+            E::Nested(inner) => return Ok(Bound { source, ..self.bind_any(inner)? }),
             E::Value(value) => return self.value(source, &value.value),
             E::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr } => return self.signed(source, expr),
             E::Identifier(name) => self.column(None, name)?,
-            E::CompoundIdentifier(parts) => match (self.path(parts), &parts[..]) {
-                (Some(index), _) => self.field(index),
-                (None, [qualifier, name]) if !self.has_group(&qualifier.value) => self.column(Some(qualifier), name)?,
-                (None, _) => return Err(self.unknown_path(parts)),
-            },
+            E::CompoundIdentifier(parts) => self.compound(parts)?,
+            E::CompoundFieldAccess { root, access_chain } => self.access(source, root, access_chain)?,
             E::UnaryOp { op: UnaryOperator::Not, expr } => build::not(self.bind_condition(expr, "NOT")?),
             E::BinaryOp { left, op, right } => self.binary(source, left, op, right)?,
+            E::AnyOp { left, compare_op, right, .. } => self.quantified((compare_op, false), left, right)?,
+            E::AllOp { left, compare_op, right } => self.quantified((compare_op, true), left, right)?,
             E::IsNull(operand) => build::is_null(false, self.bind_any(operand)?.expr),
             E::IsNotNull(operand) => build::is_null(true, self.bind_any(operand)?.expr),
             E::IsTrue(operand) => build::is_truth(Some(true), false, self.bind_condition(operand, "IS TRUE")?),
@@ -174,6 +173,9 @@ impl<'a> Binder<'a> {
             | BinaryOperator::LongArrow
             | BinaryOperator::HashArrow
             | BinaryOperator::HashLongArrow => self.call(source, &op.to_string(), &[left, right]),
+            BinaryOperator::AtArrow | BinaryOperator::ArrowAt | BinaryOperator::PGOverlap => {
+                self.contains(op, left, right)
+            }
             BinaryOperator::PGExp => self.call(source, "power", &[left, right]),
             BinaryOperator::Plus => self.arithmetic(ArithmeticOp::Add, left, right),
             BinaryOperator::Minus => self.arithmetic(ArithmeticOp::Subtract, left, right),
@@ -181,7 +183,7 @@ impl<'a> Binder<'a> {
             BinaryOperator::Divide => self.arithmetic(ArithmeticOp::Divide, left, right),
             BinaryOperator::Modulo => self.arithmetic(ArithmeticOp::Remainder, left, right),
             op => Err(not_possible(&format!("the operator {op}"), right)
-                .hint("operators: + - * / % ^ || = <> < <= > >= ~ ~* !~ !~* -> ->> #> #>> AND OR NOT IN BETWEEN LIKE ILIKE IS")),
+                .hint("operators: + - * / % ^ || = <> < <= > >= ~ ~* !~ !~* -> ->> #> #>> @> <@ && AND OR NOT IN BETWEEN LIKE ILIKE IS")),
         }
     }
 
@@ -217,7 +219,12 @@ impl<'a> Binder<'a> {
         Ok(build::distinct(negated, left, right))
     }
 
-    fn is_in(&mut self, negated: bool, operand: &'a ast::Expr, list: &'a [ast::Expr]) -> Result<Expr, QueryError> {
+    pub(super) fn is_in(
+        &mut self,
+        negated: bool,
+        operand: &'a ast::Expr,
+        list: &'a [ast::Expr],
+    ) -> Result<Expr, QueryError> {
         let mut operand = self.bind(operand)?;
         let mut items = Vec::with_capacity(list.len());
         for item in list {
@@ -414,7 +421,7 @@ impl<'a> Binder<'a> {
     }
 }
 
-fn compare_op(op: &BinaryOperator) -> Option<CompareOp> {
+pub(super) fn compare_op(op: &BinaryOperator) -> Option<CompareOp> {
     Some(match op {
         BinaryOperator::Eq => CompareOp::Eq,
         BinaryOperator::NotEq => CompareOp::Ne,
@@ -468,11 +475,10 @@ fn refused(source: &ast::Expr) -> QueryError {
         E::AtTimeZone { .. } => "AT TIME ZONE",
         E::Collate { .. } => "COLLATE",
         E::Tuple(_) => "a list of values outside of IN",
-        E::Array(_) => "an array",
-        E::AnyOp { .. } | E::AllOp { .. } => "ANY or ALL",
+        E::Array(_) => return not_possible("an array by itself", source).hint("carrier = ANY(ARRAY['UA', 'DL'])"),
         E::Exists { .. } | E::Subquery(_) | E::InSubquery { .. } => "a query within a query",
         E::Wildcard(_) | E::QualifiedWildcard(..) => "`*` within an expression",
-        E::CompoundFieldAccess { .. } | E::JsonAccess { .. } => "access to a part of a value",
+        E::JsonAccess { .. } => "access to a part of a value",
         E::UnaryOp { op, .. } => return not_possible(&format!("the operator {op}"), source),
         _ => "this kind of expression",
     };

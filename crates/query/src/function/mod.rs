@@ -3,6 +3,7 @@
 
 mod choice;
 mod json;
+mod list;
 mod number;
 mod regex;
 mod text;
@@ -12,7 +13,7 @@ mod time_text;
 use std::fmt;
 use std::sync::Arc;
 
-use crossdock_format::FieldType;
+use crossdock_format::{FieldType, List, Record};
 
 use crate::decimal::Decimal;
 use crate::expr::{Constant, Expr};
@@ -25,13 +26,14 @@ pub(crate) use time::{Interval, Unit};
 pub(crate) const MAX_ARGUMENTS: usize = 16;
 
 /// All functions, by section, in the order of the documentation.
-pub static FUNCTIONS: [(&str, &[Function]); 6] = [
+pub static FUNCTIONS: [(&str, &[Function]); 7] = [
     ("Choice", choice::FUNCTIONS),
     ("Numbers", number::FUNCTIONS),
     ("Text", text::FUNCTIONS),
     ("Regular expressions", regex::FUNCTIONS),
     ("Time", time::FUNCTIONS),
     ("JSON in text", json::FUNCTIONS),
+    ("Lists (`stops` has the elements `DEN` and `ORD`)", list::FUNCTIONS),
 ];
 
 /// The entry of a function or operator in the table. Several entries may have one name, for other types.
@@ -89,6 +91,12 @@ pub enum Kind {
     Same,
     /// Any value that has a text, as text.
     Printed,
+    /// A list.
+    List,
+    /// A list whose elements are single values.
+    Values,
+    /// A value that compares with those.
+    Element,
 }
 
 /// The type of a function's result.
@@ -100,6 +108,8 @@ pub(crate) enum Gives {
     Decimal(fn(&[Expr]) -> u8),
     /// That of the first argument.
     First,
+    /// That of the elements of the first argument.
+    Element,
 }
 
 /// How a function is computed.
@@ -157,6 +167,11 @@ pub(crate) enum Answer {
     },
     /// The value of an argument.
     Argument(usize),
+    /// An element of a list that is an argument, by its number from 0; null beyond the end.
+    Element {
+        argument: usize,
+        index: usize,
+    },
 }
 
 /// Memory of an interpreter that functions make their results in.
@@ -189,9 +204,11 @@ pub(crate) struct Arguments<'a, 'm> {
     pub(crate) made: &'m [u8],
     pub(crate) prepared: &'m Prepared,
     pub(crate) ty: FieldType,
+    /// The record that lists lie in.
+    pub(crate) record: Option<&'a Record<'a>>,
 }
 
-impl<'m> Arguments<'_, 'm> {
+impl<'a, 'm> Arguments<'a, 'm> {
     pub(crate) fn count(&self) -> usize {
         self.values.len()
     }
@@ -232,6 +249,10 @@ impl<'m> Arguments<'_, 'm> {
             Some(&Datum::Decimal { unscaled, scale }) => Ok(Decimal { unscaled, scale }),
             _ => Err(EvalError::IllTyped),
         }
+    }
+
+    pub(crate) fn list(&self, index: usize) -> Result<List<'a>, EvalError> {
+        self.values.get(index).ok_or(EvalError::IllTyped)?.list(self.record)
     }
 
     pub(crate) fn time(&self, index: usize) -> Result<i64, EvalError> {
@@ -327,7 +348,7 @@ impl Function {
         match self.result {
             Gives::Type(ty) => ty,
             Gives::Decimal(scale) => FieldType::Decimal { bytes: 16, scale: scale(arguments) },
-            Gives::First => arguments.first().map_or(FieldType::String, |first| first.ty),
+            Gives::First | Gives::Element => arguments.first().map_or(FieldType::String, |first| first.ty),
         }
     }
 
@@ -336,9 +357,13 @@ impl Function {
         let mut words: Vec<String> = self.arguments.iter().map(ToString::to_string).collect();
         let result = match self.result {
             Gives::First => "the same type",
+            Gives::Element => "the type of the elements",
             Gives::Decimal(_) => "numeric",
             Gives::Type(ty) => type_word(ty),
         };
+        if let ("[]", [list, index]) = (self.name, &words[..]) {
+            return format!("{list}[{index}] → {result}");
+        }
         if let (true, [left, right]) = (self.is_operator(), &words[..]) {
             return format!("{left} {} {right} → {result}", self.name);
         }
@@ -384,6 +409,8 @@ impl fmt::Display for Kind {
             Kind::Timestamp => "timestamp",
             Kind::Bytes => "bytea",
             Kind::Interval => "INTERVAL '…'",
+            Kind::List | Kind::Values => "list",
+            Kind::Element => "element",
             Kind::Any | Kind::Same | Kind::Printed => "any",
         })
     }

@@ -237,7 +237,7 @@ mod tests {
         let time = crate::interpret::parse_timestamp(time).unwrap();
         let values = [crate::interpret::Datum::Timestamp(time)];
         let ty = crossdock_format::FieldType::String;
-        print(&Arguments { values: &values, made: &[], prepared: &prepared, ty }, &mut out).unwrap();
+        print(&Arguments { values: &values, made: &[], prepared: &prepared, ty, record: None }, &mut out).unwrap();
         String::from_utf8(out.text).unwrap()
     }
 

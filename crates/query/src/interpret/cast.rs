@@ -165,7 +165,7 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
 }
 
 /// A value as text, at the end of `made`.
-fn print<'a>(value: Datum<'_>, ty: FieldType, made: &mut Vec<u8>) -> Result<Text<'a>, EvalError> {
+pub(crate) fn print<'a>(value: Datum<'_>, ty: FieldType, made: &mut Vec<u8>) -> Result<Text<'a>, EvalError> {
     let start = made.len();
     let written = match value {
         Datum::Bool(value) => write!(made, "{value}"),

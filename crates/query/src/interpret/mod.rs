@@ -12,13 +12,13 @@ mod number;
 use std::cmp::Ordering;
 use std::fmt;
 
-use crossdock_format::{FieldType, Record, RecordBuilder, Value, ValueError, ValueProblem};
+use crossdock_format::{FieldType, List, Record, RecordBuilder, Value, ValueError, ValueProblem};
 
 use crate::decimal::Decimal;
-use crate::expr::{Call, Constant, Expr, Like, Node};
+use crate::expr::{Call, CompareOp, Constant, Expr, Like, Node};
 use crate::function::{Answer, Arguments, Body, MAX_ARGUMENTS, Scratch};
 
-pub(crate) use cast::parse_timestamp;
+pub(crate) use cast::{parse_timestamp, print};
 pub(crate) use like::ends_in_escape;
 pub(crate) use number::result_scale;
 
@@ -130,7 +130,7 @@ impl Interpreter {
             Datum::Timestamp(value) => Value::Timestamp(value),
             Datum::Text(text) => Value::Text(text.bytes(&self.made)),
             Datum::Bytes(bytes) => Value::Bytes(bytes.bytes(&self.made)),
-            Datum::Composed => return Err(EvalError::IllTyped),
+            Datum::List(_) | Datum::Composed => return Err(EvalError::IllTyped),
         })
     }
 }
@@ -149,7 +149,7 @@ pub(crate) fn constant(expr: &Expr) -> Option<Constant> {
         Datum::Timestamp(value) => Constant::Timestamp(value),
         Datum::Text(text) => Constant::Text(std::str::from_utf8(text.bytes(&made)).ok()?.to_owned()),
         Datum::Bytes(bytes) => Constant::Bytes(bytes.bytes(&made).to_vec()),
-        Datum::Composed => return None,
+        Datum::List(_) | Datum::Composed => return None,
     })
 }
 
@@ -193,8 +193,23 @@ pub(crate) enum Datum<'a> {
     Timestamp(i64),
     Text(Text<'a>),
     Bytes(Text<'a>),
-    /// A list: not null, and nothing else is known of it.
+    /// A list: that of this field of the record, so that a value stays as small as it is.
+    List(usize),
+    /// An element that is a list or a record: not null, and nothing else is known of it.
     Composed,
+}
+
+impl Datum<'_> {
+    /// The list that it is, of the record that it was read from.
+    pub(crate) fn list<'a>(&self, record: Option<&'a Record<'a>>) -> Result<List<'a>, EvalError> {
+        match (self, record) {
+            (Datum::List(field), Some(record)) => match record.get(*field) {
+                Value::List(list) => Ok(list),
+                _ => Err(EvalError::IllTyped),
+            },
+            _ => Err(EvalError::IllTyped),
+        }
+    }
 }
 
 /// Text or bytes that stand in the record or in the program, or that were made and stand in the walk's buffer.
@@ -279,7 +294,10 @@ impl<'a> Walk<'a, '_> {
     fn value(&mut self, expr: &'a Expr) -> Result<Datum<'a>, EvalError> {
         match &expr.node {
             Node::Field(index) => match self.record {
-                Some(record) => Ok(record.get(*index).into()),
+                Some(record) => Ok(match record.get(*index) {
+                    Value::List(_) => Datum::List(*index),
+                    value => value.into(),
+                }),
                 None => Err(EvalError::IllTyped),
             },
             Node::Const(constant) => Ok(constant.into()),
@@ -342,6 +360,7 @@ impl<'a> Walk<'a, '_> {
                 let (left, right) = (self.value(left)?, self.value(right)?);
                 Ok(compare(left, right, self.made)?.map(|order| op.holds(order)))
             }
+            Node::Quantified { op, is_all, left, right } => self.quantified((*op, *is_all), left, right),
             Node::Distinct { negated, left, right } => {
                 let (left, right) = (self.value(left)?, self.value(right)?);
                 let same = match (&left, &right) {
@@ -412,6 +431,30 @@ impl<'a> Walk<'a, '_> {
             self.made.truncate(mark);
         }
         Ok(found)
+    }
+
+    /// ANY, which one TRUE decides, or ALL, which one FALSE decides.
+    #[inline(never)]
+    fn quantified(
+        &mut self,
+        (op, is_all): (CompareOp, bool),
+        left: &'a Expr,
+        right: &'a Expr,
+    ) -> Result<Option<bool>, EvalError> {
+        let value = self.value(left)?;
+        let list = match self.value(right)? {
+            Datum::Null => return Ok(None),
+            list => list.list(self.record)?,
+        };
+        let mut result = Some(is_all);
+        for element in list.iter() {
+            match compare(value, element.into(), self.made)?.map(|order| op.holds(order)) {
+                Some(truth) if truth != is_all => return Ok(Some(truth)),
+                Some(_) => {}
+                None => result = None,
+            }
+        }
+        Ok(result)
     }
 
     #[inline(never)]
@@ -504,7 +547,7 @@ impl<'a> Walk<'a, '_> {
             return Ok(Datum::Null);
         }
         self.scratch.text.clear();
-        let arguments = Arguments { values, made: self.made, prepared: &call.prepared, ty };
+        let arguments = Arguments { values, made: self.made, prepared: &call.prepared, ty, record: self.record };
         let answer = match call.function.body {
             Body::Values(run) | Body::Nulls(run) => run(&arguments, self.scratch)?,
             Body::Float(of) => Answer::Float(of(arguments.float(0)?)),
@@ -527,6 +570,10 @@ impl<'a> Walk<'a, '_> {
                 self.made.extend_from_slice(&self.scratch.text);
                 let text = Text::Made { start: mark, end: self.made.len() };
                 return Ok(if ty == FieldType::Bytes { Datum::Bytes(text) } else { Datum::Text(text) });
+            }
+            Answer::Element { argument, index } => {
+                let list = values.get(argument).ok_or(EvalError::IllTyped)?.list(self.record)?;
+                list.get(index).into()
             }
             Answer::Argument(index) => return values.get(index).copied().ok_or(EvalError::IllTyped),
             Answer::Part { argument, from, to } => match values.get(argument) {

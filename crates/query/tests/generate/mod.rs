@@ -1,7 +1,7 @@
 //! Random records of one format and random well-typed expressions over them.
 #![allow(dead_code)] // each test takes what it needs
 
-use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
+use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, TypeSpec, Value};
 use crossdock_query::{ArithmeticOp, Call, CompareOp, Constant, Decimal, Expr, Function, Kind, Like, Node};
 use proptest::prelude::*;
 
@@ -26,6 +26,8 @@ pub(crate) struct Row {
     pub(crate) t: Option<i64>,
     /// In hundredths.
     pub(crate) d: Option<i64>,
+    pub(crate) l: Option<Vec<i64>>,
+    pub(crate) m: Vec<String>,
 }
 
 pub(crate) fn format() -> Format {
@@ -40,6 +42,8 @@ pub(crate) fn format() -> Format {
         FieldSpec::new("c", FieldType::Char(3)),
         FieldSpec::nullable("t", FieldType::Timestamp),
         FieldSpec::nullable("d", FieldType::Decimal { bytes: 8, scale: 2 }),
+        FieldSpec::nullable("l", TypeSpec::list(FieldType::I64)),
+        FieldSpec::new("m", TypeSpec::list(FieldType::String)),
     ])
     .unwrap()
 }
@@ -63,6 +67,14 @@ impl Row {
         for (field, value) in values.into_iter().enumerate() {
             builder.set(field, value).unwrap();
         }
+        if let Some(l) = &self.l {
+            builder.begin_list(10).unwrap();
+            l.iter().for_each(|value| builder.push(Value::Int(*value)).unwrap());
+            builder.end_list().unwrap();
+        }
+        builder.begin_list(11).unwrap();
+        self.m.iter().for_each(|text| builder.push(Value::Text(text.as_bytes())).unwrap());
+        builder.end_list().unwrap();
         builder.finish().unwrap().to_vec()
     }
 }
@@ -82,16 +94,18 @@ pub(crate) fn row() -> impl Strategy<Value = Row> {
         1 => any::<i64>(),
         1 => prop::sample::select(vec![i64::MIN, i64::MAX, i64::MIN + 1, 1 << 53, (1 << 53) + 1]),
     ];
+    let elements = prop::collection::vec(prop_oneof![6 => -9i64..20, 1 => any::<i64>()], 0..4);
+    let texts = prop::collection::vec(prop::sample::select(SHORT_TEXTS).prop_map(str::to_owned), 0..4);
     let unsigned = prop_oneof![6 => 0u64..20, 1 => any::<u64>(), 1 => prop::sample::select(vec![u64::MAX, 1 << 63])];
     (
         (prop::option::weighted(0.8, whole), -9i16..9, prop::option::weighted(0.8, unsigned)),
         (prop::option::weighted(0.8, float()), float().prop_map(|value| value as f32)),
         prop::option::weighted(0.7, any::<bool>()),
         prop::option::weighted(0.8, prop::sample::select(TEXTS)),
-        prop::sample::select(SHORT_TEXTS),
+        (prop::sample::select(SHORT_TEXTS), prop::option::weighted(0.8, elements), texts),
         (prop::option::weighted(0.8, time()), prop::option::weighted(0.8, hundredths())),
     )
-        .prop_map(|((a, i, u), (f, g), b, s, c, (t, d))| Row {
+        .prop_map(|((a, i, u), (f, g), b, s, (c, l, m), (t, d))| Row {
             a,
             i,
             u,
@@ -102,6 +116,8 @@ pub(crate) fn row() -> impl Strategy<Value = Row> {
             c: c.to_owned(),
             t,
             d,
+            l,
+            m,
         })
 }
 
@@ -165,12 +181,56 @@ pub(crate) fn condition(depth: u32, scope: Scope) -> Exprs {
     prop_oneof![
         1 => leaf,
         6 => comparison(depth, scope),
+        1 => with_elements(depth, scope),
         2 => like(depth, scope),
         2 => prop::collection::vec(inner.clone(), 2..4).prop_map(move |all| bool_of(Node::And(all))),
         2 => prop::collection::vec(inner.clone(), 2..4).prop_map(move |all| bool_of(Node::Or(all))),
         2 => inner.clone().prop_map(move |operand| bool_of(Node::Not(Box::new(operand)))),
         1 => is_truth,
         1 => alternatives(inner.clone(), inner, FieldType::Bool),
+    ]
+    .boxed()
+}
+
+const OPS: [CompareOp; 6] = [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
+
+/// Comparisons with the elements of a list.
+fn with_elements(depth: u32, scope: Scope) -> Exprs {
+    let pair = prop_oneof![
+        integer(depth - 1, scope).prop_map(|value| (value, field("l"))),
+        text(depth - 1, scope).prop_map(|value| (value, field("m"))),
+    ];
+    (prop::sample::select(&OPS[..]), any::<bool>(), pair)
+        .prop_map(|(op, is_all, (left, right))| {
+            let [left, right] = [left, right].map(Box::new);
+            expr(Node::Quantified { op, is_all, left, right }, FieldType::Bool)
+        })
+        .boxed()
+}
+
+/// Whole numbers that are computed from lists.
+fn of_lists(inner: Exprs, scope: Scope) -> Exprs {
+    prop_oneof![
+        2 => inner.clone().prop_map(|index| call("[]", Kind::Values, vec![field("l"), index], FieldType::I64)),
+        1 => inner.prop_map(|value| call("array_position", Kind::Values, vec![field("l"), value], FieldType::I64)),
+        1 => text(0, scope)
+            .prop_map(|value| call("array_position", Kind::Values, vec![field("m"), value], FieldType::I64)),
+        1 => one_of(&["l", "m"]).prop_map(|list| call("cardinality", Kind::List, vec![list], FieldType::I64)),
+    ]
+    .boxed()
+}
+
+/// Texts that are computed from lists.
+fn text_of_lists(index: Exprs) -> Exprs {
+    let between = || Expr::constant(Constant::Text(", ".to_owned()), FieldType::String);
+    prop_oneof![
+        index.prop_map(|index| call("[]", Kind::Values, vec![field("m"), index], FieldType::String)),
+        one_of(&["l", "m"]).prop_map(move |list| call(
+            "array_to_string",
+            Kind::Values,
+            vec![list, between()],
+            FieldType::String
+        )),
     ]
     .boxed()
 }
@@ -198,12 +258,11 @@ fn comparison(depth: u32, scope: Scope) -> Exprs {
 }
 
 fn comparison_of(value: &Exprs) -> Exprs {
-    let ops = [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
     let bool_of = |node| expr(node, FieldType::Bool);
     let pair = || (value.clone().prop_map(Box::new), value.clone().prop_map(Box::new));
     let operand = value.clone().prop_map(Box::new);
     prop_oneof![
-        4 => (prop::sample::select(ops.to_vec()), pair())
+        4 => (prop::sample::select(&OPS[..]), pair())
             .prop_map(move |(op, (left, right))| bool_of(Node::Compare { op, left, right })),
         1 => (any::<bool>(), pair())
             .prop_map(move |(negated, (left, right))| bool_of(Node::Distinct { negated, left, right })),
@@ -317,6 +376,7 @@ pub(crate) fn integer(depth: u32, scope: Scope) -> Exprs {
         4 => arithmetic,
         1 => inner.clone().prop_map(|operand| expr(Node::Negate(Box::new(operand)), FieldType::I64)),
         2 => alternatives(inner.clone(), condition(depth - 1, scope), FieldType::I64),
+        1 => of_lists(inner.clone(), scope),
         1 => cast(not_literal(inner, "a"), FieldType::I16),
         1 => cast(one_of(&["u"]), FieldType::I64),
         1 => cast(not_literal(float_expr(depth - 1, scope), "f"), FieldType::I64),
@@ -511,6 +571,7 @@ pub(crate) fn text(depth: u32, scope: Scope) -> Exprs {
         3 => leaf,
         2 => concat,
         2 => alternatives(inner.clone(), condition(depth - 1, scope), FieldType::String),
+        1 => text_of_lists(integer(0, scope)),
         1 => cast(integer(depth - 1, scope), FieldType::String),
         1 => cast(condition(depth - 1, scope), FieldType::String),
     ];
