@@ -360,8 +360,9 @@ Examples:
 The daemon keeps no records but those of the state of a stream (`crossdock streams set` with
 --key): of these, the last record of each key is judged. --trace judges records as they come.
 A policy for slow subscribers counts the records that it left out for the subscription as a
-whole: if it left none out, those that met the query were sent or are in flight. The records
-are those that the caller may read; the subscription may see less of them by its access rules.")]
+whole, and a join, group or window its late and forgotten rows: where these are none, the end
+of the record is known, and else in some cases. The records are those that the caller may
+read; the subscription may see less of them by its access rules.")]
     Why(Why),
 
     /// Shows contexts, handlers and streams with their rates, live in the terminal

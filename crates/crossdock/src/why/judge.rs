@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use crossdock_format::{Format, Record, RecordBuilder};
-use crossdock_query::{EvalError, Interpreter, Program, Query, QueryError, ReferenceTable, Snapshot, parse_query};
+use crossdock_query::{
+    EvalError, Interpreter, OperatorKind, PlanOperator, Port, Program, Query, QueryError, ReferenceTable, SlowPolicy,
+    Snapshot, parse_query,
+};
 
 use crate::failure::{Failure, Outcome};
 
@@ -16,8 +19,10 @@ pub(super) enum Judgement {
     RowError { expression: String, error: String },
     /// A record is made of it.
     Meets,
-    /// It goes into the query's state: a join, a group, a window.
-    Taken,
+    /// The same, unless its subscriber was slow when it came: this condition of `KEEP WHERE` is not TRUE.
+    Unkept { condition: String, is_null: bool },
+    /// It goes into the query's state, at this step: a join, a group, a window; or at several.
+    Taken { step: String },
     /// The query does not fit its format, or is not known in full.
     Unknown(String),
 }
@@ -29,8 +34,18 @@ pub(super) struct Judge {
     /// The formats of the other streams.
     formats: BTreeMap<String, Format>,
     /// The programs for records of the format that came last, or why there are none.
-    planned: Option<(Format, Result<Vec<Program>, String>)>,
+    planned: Option<(Format, Result<Planned, String>)>,
     interpreter: Interpreter,
+}
+
+/// A query planned for one format of a stream.
+struct Planned {
+    /// A program for each place where the query reads the stream, and the step with state that its rows go to, if there is one.
+    readers: Vec<(Program, String)>,
+    /// The condition of `KEEP WHERE`.
+    keeps: Option<Program>,
+    /// Whether it has one step with state, to which each record goes once.
+    is_one_step: bool,
 }
 
 impl Judge {
@@ -73,27 +88,43 @@ impl Judge {
         if self.planned.as_ref().is_none_or(|(known, _)| known != format) {
             self.planned = Some((format.clone(), self.plan(format)));
         }
-        let programs = match &self.planned {
-            Some((_, Ok(programs))) => programs,
+        let Planned { readers, keeps, .. } = match &self.planned {
+            Some((_, Ok(planned))) => planned,
             Some((_, Err(error))) => return Judgement::Unknown(error.clone()),
             None => return Judgement::Unknown("the query has no plan".to_owned()),
         };
-        let mut first = None;
-        for program in programs {
+        let (mut steps, mut first) = (Vec::new(), None);
+        for (program, step) in readers {
             match of_program(&mut self.interpreter, program, record) {
-                Judgement::Meets => {
-                    return match &self.query {
-                        Query::Stateful(_) => Judgement::Taken,
-                        Query::Select(select) if select.top_n().is_some() => Judgement::Unknown(
-                            "it meets the condition; whether it is among the first rows is not looked at".to_owned(),
-                        ),
-                        Query::Select(_) => Judgement::Meets,
-                    };
-                }
+                Judgement::Meets => steps.push(step.as_str()),
                 other => first = first.or(Some(other)),
             }
         }
-        first.unwrap_or_else(|| Judgement::Unknown("the query does not read records of this format".to_owned()))
+        match (&self.query, first) {
+            (Query::Stateful(_), _) if !steps.is_empty() => Judgement::Taken { step: steps.join("; ") },
+            (_, Some(judgement)) => judgement,
+            (Query::Select(select), None) if select.top_n().is_some() => Judgement::Unknown(
+                "it meets the condition; whether it is among the first rows is not looked at".to_owned(),
+            ),
+            (Query::Select(_), None) => match keeps.as_ref().map(|keeps| is_kept(&mut self.interpreter, keeps, record))
+            {
+                Some(Err(unkept)) => unkept,
+                Some(Ok(())) | None => Judgement::Meets,
+            },
+            (Query::Stateful(_), None) => {
+                Judgement::Unknown("the query does not read records of this format".to_owned())
+            }
+        }
+    }
+
+    /// Whether the query, as it was planned last, has one step with state, to which each record goes once.
+    pub(super) fn is_one_step(&self) -> bool {
+        self.planned.iter().any(|(_, planned)| planned.as_ref().is_ok_and(|planned| planned.is_one_step))
+    }
+
+    /// Whether the query keeps state.
+    pub(super) fn keeps_state(&self) -> bool {
+        matches!(self.query, Query::Stateful(_))
     }
 
     /// The meaning of judgements for a query with `SNAPSHOT THEN CHANGES`, where they say less.
@@ -111,8 +142,8 @@ impl Judge {
         }
     }
 
-    /// A program for each place where the query reads the stream.
-    fn plan(&self, format: &Format) -> Result<Vec<Program>, String> {
+    /// The query planned for a format.
+    fn plan(&self, format: &Format) -> Result<Planned, String> {
         let in_words = |error: QueryError| error.to_string();
         let parameters = match &self.query {
             Query::Select(select) => select.parameters(),
@@ -122,7 +153,13 @@ impl Judge {
             return Err(format!("the value of the query's parameter ${name} is not known here"));
         }
         match &self.query {
-            Query::Select(select) => select.plan(format).map(|program| vec![program]).map_err(in_words),
+            Query::Select(select) => {
+                let keeps = select.on_slow().filter(|policy| matches!(policy, SlowPolicy::Keep(_)));
+                let keeps = keeps.as_ref().and_then(SlowPolicy::reads).map(|condition| condition.plan(format));
+                let program = select.plan(format).map_err(in_words)?;
+                let keeps = keeps.transpose().map_err(in_words)?;
+                Ok(Planned { readers: vec![(program, String::new())], keeps, is_one_step: false })
+            }
             Query::Stateful(query) => {
                 let mut formats: Vec<(&str, &Format)> =
                     self.formats.iter().map(|(name, format)| (name.as_str(), format)).collect();
@@ -131,10 +168,30 @@ impl Judge {
                 let values = BTreeMap::new();
                 let program = query.plan(&formats, &values).map_err(in_words)?;
                 let readers = query.readers(&program, &self.stream, format, &values).map_err(in_words)?;
-                Ok(readers.into_iter().map(|(_, reader)| reader).collect())
+                let operators = program.operators();
+                let step = |port: Port| {
+                    let place = program.sources.len() + port.stage;
+                    let is_it = |of: &&PlanOperator| of.kind == OperatorKind::Stage && of.place == place;
+                    operators.iter().find(is_it).map_or_else(String::new, |of| of.text.clone())
+                };
+                let readers = readers.into_iter().map(|(port, reader)| (reader, step(port))).collect();
+                let is_one_step = program.stages.len() == 1 && program.sources.len() == query.streams().len();
+                Ok(Planned { readers, keeps: None, is_one_step })
             }
         }
     }
+}
+
+/// Whether a record is kept while its subscriber is slow; else the condition that is not TRUE. One that has a row error is null.
+fn is_kept(interpreter: &mut Interpreter, keeps: &Program, record: &Record<'_>) -> Result<(), Judgement> {
+    for condition in &keeps.filter {
+        let value = interpreter.holds(condition, record).unwrap_or(None);
+        if value != Some(true) {
+            let condition = condition.sql(&keeps.input).to_string();
+            return Err(Judgement::Unkept { condition, is_null: value.is_none() });
+        }
+    }
+    Ok(())
 }
 
 /// The judgement on a record by a program: its conditions in order, up to the first that is not TRUE, then its columns.
@@ -218,11 +275,33 @@ mod tests {
             })
         };
         let grouped = "SELECT origin, count(*) FROM a WHERE origin <> 'JFK' GROUP BY origin";
-        assert_eq!(of(grouped, "LGA"), Judgement::Taken);
+        let taken = |judgement: Judgement, begin: &str| {
+            let Judgement::Taken { step } = judgement else { panic!("{judgement:?}") };
+            assert!(step.starts_with(begin), "{step}");
+        };
+        taken(of(grouped, "LGA"), "group by origin");
         assert_eq!(of(grouped, "JFK"), filtered("origin <> 'JFK'", false));
         let joined =
             "SELECT a.origin FROM a JOIN w ON a.origin = w.origin AND w.at BETWEEN a.at - INTERVAL '1' HOUR AND a.at";
-        assert_eq!(of(joined, "JFK"), Judgement::Taken);
+        taken(of(joined, "JFK"), "join ");
+    }
+
+    #[test]
+    fn a_record_that_keep_where_leaves_out_is_named_with_the_condition() {
+        let of = |x: i64, y: Option<i64>| {
+            let sql = "SELECT x FROM a WHERE x > 1 ON SLOW KEEP WHERE x > 2 AND 6 / y > 1";
+            judgement(sql, "x i64\ny i64 null", |row| {
+                row.set_i64(0, x).unwrap();
+                y.iter().for_each(|y| row.set_i64(1, *y).unwrap());
+            })
+        };
+        let unkept = |condition: &str, is_null| Judgement::Unkept { condition: condition.to_owned(), is_null };
+        assert_eq!(of(1, Some(1)), filtered("x > 1", false));
+        assert_eq!(of(2, Some(1)), unkept("x > 2", false));
+        assert_eq!(of(3, Some(6)), unkept("6 / y > 1", false));
+        // Null, and a row error.
+        assert_eq!([of(3, None), of(3, Some(0))], [unkept("6 / y > 1", true), unkept("6 / y > 1", true)]);
+        assert_eq!(of(3, Some(1)), Judgement::Meets);
     }
 
     #[test]
