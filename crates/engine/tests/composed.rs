@@ -66,9 +66,13 @@ fn nested_fields_are_columns() {
         rows("SELECT price * 2 AS twice, side || '!' AS said FROM A WHERE id = 1"),
         [r#"{"twice":25.00,"said":"BUY!"}"#]
     );
+    assert_eq!(
+        rows("SELECT tags[1] AS tag, id FROM A WHERE 'b' <> ALL(tags) AND cardinality(legs) = 0"),
+        [r#"{"tag":"c","id":3}"#]
+    );
     assert_eq!(rows("SELECT * FROM A WHERE id = 2").len(), 1);
     let refused = |sql: &str| parse(sql).unwrap().plan(&format).unwrap_err().to_string();
-    assert!(refused("SELECT id FROM A WHERE tags = 'a'").contains("`tags` is list"), "lists do not compare");
+    assert!(refused("SELECT id FROM A WHERE tags = 'a'").contains("`tags` is a list"), "lists do not compare");
     assert!(refused("SELECT id FROM A WHERE pos.z = 1").contains("no column `pos.z`"), "a path that is none");
 }
 
@@ -78,6 +82,7 @@ e char[2]\nf u8 bits 2..7\ng enum i16 { ONE = 1, TWO = -2 }\nh decimal(4, scale 
 msg union on kind { 'A' => add record { n i32; t timestamp size 6 unit ms }; 'D' => del record { s string slot u8 u8 } }";
 
 const QUERIES: &[&str] = &[
+    "SELECT list[b], cardinality(list), array_position(list, b), array_to_string(list, '-') FROM A WHERE b > ANY(list) OR list[1] IS NULL",
     "SELECT * FROM A WHERE a > 0",
     "SELECT len, b, d FROM A WHERE b BETWEEN 1 AND 300",
     "SELECT a, c, g, h, ok, list, \"msg.add.n\", msg.del.s, msg.add.t FROM A",
