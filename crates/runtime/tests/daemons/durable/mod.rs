@@ -35,6 +35,9 @@ const SECOND: u64 = 1_000_000_000;
 /// Records that end all windows, and how far they are behind the others.
 const CLOSING: u64 = 3;
 const FAR: u64 = 10_000;
+/// Records that publishers may be ahead of the last checkpoint: a daemon that makes none for a while, since the machine has much other work,
+/// gets them all again after its restart.
+const AHEAD: u64 = 20_000;
 
 /// Whether the query of this number selects a record.
 fn is_in_table(query: u64, number: u64) -> bool {
@@ -136,6 +139,8 @@ struct Scene {
     allowed: AtomicU64,
     /// The number behind the greatest one with a joined row.
     joined_to: AtomicU64,
+    /// How many records of each publisher are acknowledged at least.
+    settled: [AtomicU64; 2],
     /// The number behind the greatest one that the table's subscriber has seen.
     seen_to: AtomicU64,
     is_closing: AtomicBool,
@@ -162,8 +167,7 @@ fn whole(value: Value<'_>) -> u64 {
 }
 
 /// Publishes as many records as it may; at last those that end all windows, and finishes.
-fn publish(scene: &Scene, publisher: Publisher) {
-    let mut publisher = publisher;
+fn publish(scene: &Scene, mut publisher: Publisher, settled: &AtomicU64) {
     let mut row = RecordBuilder::new(publisher.format());
     let mut send = |publisher: &mut Publisher, number: u64| {
         row.clear();
@@ -185,6 +189,9 @@ fn publish(scene: &Scene, publisher: Publisher) {
         } else {
             assert!(!scene.is_over.load(Ordering::Acquire), "it is over when all has come");
             publisher.flush().unwrap();
+            if publisher.is_settled().unwrap() {
+                settled.store(next, Ordering::Release);
+            }
             std::thread::yield_now();
         }
     }
@@ -317,8 +324,9 @@ fn wait_for_all(scene: &Scene, numbers: u64) {
 /// Lets the publishers go on for a bit, if what they have published has come through to those that get something of each few records: a
 /// subscriber that is far behind would put checkpoints off. Of `TABLES` numbers in a row each query of the table selects one.
 fn allow_more(scene: &Scene) {
-    let [joined_to, seen_to] = [&scene.joined_to, &scene.seen_to].map(|of| of.load(Ordering::Acquire));
-    if joined_to.min(seen_to + TABLES) >= scene.allowed.load(Ordering::Acquire) {
+    let Scene { joined_to, seen_to, settled: [a, b], .. } = scene;
+    let [joined_to, seen_to, a, b] = [joined_to, seen_to, a, b].map(|of| of.load(Ordering::Acquire));
+    if joined_to.min(seen_to + TABLES).min(a + AHEAD).min(b + AHEAD) >= scene.allowed.load(Ordering::Acquire) {
         scene.allowed.fetch_add(3, Ordering::AcqRel);
     }
     std::thread::yield_now();
@@ -364,8 +372,9 @@ fn is_whole_after(kills: impl FnOnce(&Path, &str, &Scene, Daemon) -> Daemon) {
         let table = subscriber(&table_sql(0));
         wait_for_cut(address);
         let _ends = Ends(scene, [a.interrupter(), b.interrupter()]);
-        scope.spawn(move || publish(scene, a));
-        scope.spawn(move || publish(scene, b));
+        let [settled_a, settled_b] = &scene.settled;
+        scope.spawn(move || publish(scene, a, settled_a));
+        scope.spawn(move || publish(scene, b, settled_b));
         scope.spawn(move || follow(scene, windows, |_| (), |event| take_rows(&scene.windows, event)));
         scope.spawn(move || {
             let take = |event| {
