@@ -74,9 +74,9 @@ impl HandlerAccount {
 /// One use of a handler that runs a subscription's query. Its end is reported to the managers, who remove the handler with the last.
 pub(crate) struct Elsewhere {
     handler: String,
-    gauges: HandlerGauges,
-    /// The counts of the handler when the subscription began: others may have had it before.
-    before: HandlerAccount,
+    /// The gauges of its handlers, and their counts when the subscription began: others may have had them before. Apart, since nodes
+    /// have room for a use.
+    counts: Box<(HandlerGauges, HandlerAccount)>,
     /// The streams that a query with state reads; the subscription takes that of the handler.
     reads: Vec<String>,
     end: Box<dyn Fn(String) + Send>,
@@ -85,8 +85,8 @@ pub(crate) struct Elsewhere {
 impl Elsewhere {
     /// A use of this handler; `end` is called with its name at the end of the use.
     pub(crate) fn new(handler: String, gauges: HandlerGauges, end: impl Fn(String) + Send + 'static) -> Elsewhere {
-        let before = HandlerAccount::default();
-        Elsewhere { handler, gauges, before, reads: Vec::new(), end: Box::new(end) }
+        let counts = Box::new((gauges, HandlerAccount::default()));
+        Elsewhere { handler, counts, reads: Vec::new(), end: Box::new(end) }
     }
 
     /// With the streams that its query reads.
@@ -97,12 +97,12 @@ impl Elsewhere {
 
     /// Its subscription begins.
     pub(crate) fn begin(&mut self) {
-        self.before = HandlerAccount::of(&self.gauges);
+        self.counts.1 = HandlerAccount::of(&self.counts.0);
     }
 
     /// It is the next use of the same handler by the same subscription.
     pub(crate) fn follow(&mut self, former: &Elsewhere) {
-        self.before = former.before;
+        self.counts.1 = former.counts.1;
     }
 
     /// The handler's name.
@@ -112,12 +112,13 @@ impl Elsewhere {
 
     /// The account of its records since the subscription began.
     pub(crate) fn account(&self) -> HandlerAccount {
-        HandlerAccount::of(&self.gauges).since(&self.before)
+        let (gauges, before) = &*self.counts;
+        HandlerAccount::of(gauges).since(before)
     }
 
     /// The first row error of the query, in words.
     pub(crate) fn first_row_error(&self) -> Option<&str> {
-        let HandlerGauges { own, reductions, .. } = &self.gauges;
+        let HandlerGauges { own, reductions, .. } = &self.counts.0;
         reductions.iter().chain([own]).find_map(|gauges| gauges.first_row_error())
     }
 
