@@ -480,7 +480,7 @@ impl Graph {
             false => self.await_room(stream),
         }
         let change = next.change;
-        // What is on its way to them goes before the marker.
+        // Batches that are on their way to them go before the marker.
         self.queue_ready(stream);
         for id in &next.marked_readers {
             let input = self.present_node_mut(*id).and_then(|node| node.input(stream));
