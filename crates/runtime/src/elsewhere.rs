@@ -23,6 +23,17 @@ pub(crate) struct HandlerGauges {
     pub(crate) reductions: Vec<Arc<NodeGauges>>,
 }
 
+impl HandlerGauges {
+    fn all(&self) -> impl Iterator<Item = &Arc<NodeGauges>> {
+        self.reductions.iter().chain([&self.own])
+    }
+
+    /// The sum of what they have lost, without the causes.
+    fn lost(&self) -> u64 {
+        self.all().map(|gauges| gauges.lost_at_handler()).sum()
+    }
+}
+
 /// The account of the records that came to the handlers of a subscription's query and became none of the rows that come for the
 /// subscription.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,6 +44,8 @@ pub(crate) struct HandlerAccount {
     pub(crate) in_work: u64,
     /// Row errors and lost records, and the rows that were lost on their way to the subscription.
     pub(crate) losses: Losses,
+    /// The rows among them: all else are records of the streams.
+    pub(crate) lost_rows: u64,
     /// Whether the rows for the subscription are made of state, rather than of one record each.
     pub(crate) makes_rows: bool,
 }
@@ -40,12 +53,14 @@ pub(crate) struct HandlerAccount {
 impl HandlerAccount {
     /// Records of the streams that the query reads.
     pub(crate) fn came(&self) -> u64 {
-        self.filtered + self.taken + self.in_work + self.losses.sum() - self.losses.of_made()
+        self.filtered + self.taken + self.in_work + self.losses.sum() - self.lost_rows
     }
 
     /// All that the handlers have counted since they were made.
     fn of(HandlerGauges { work, own, reductions }: &HandlerGauges) -> HandlerAccount {
-        let mut account = HandlerAccount { losses: Losses::of_handler(own), ..HandlerAccount::default() };
+        let losses = Losses::of_handler(own);
+        // A reduction's rows are records of a stream still.
+        let mut account = HandlerAccount { losses, lost_rows: losses.of_made(), ..HandlerAccount::default() };
         // The records of a state are the subscription's own: each comes for it.
         if *work != HandlerWork::State {
             (account.filtered, account.taken) = (own.filtered.get(), own.taken.get());
@@ -67,16 +82,23 @@ impl HandlerAccount {
         self.filtered = self.filtered.saturating_sub(before.filtered);
         self.taken = self.taken.saturating_sub(before.taken);
         self.losses = self.losses.since(&before.losses);
+        self.lost_rows = self.lost_rows.saturating_sub(before.lost_rows);
         self
     }
+}
+
+/// The gauges of the handlers of a use, and their counts when the subscription began: others may have had them before.
+struct CountsOfUse {
+    gauges: HandlerGauges,
+    before: HandlerAccount,
+    lost_before: u64,
 }
 
 /// One use of a handler that runs a subscription's query. Its end is reported to the managers, who remove the handler with the last.
 pub(crate) struct Elsewhere {
     handler: String,
-    /// The gauges of its handlers, and their counts when the subscription began: others may have had them before. Apart, since nodes
-    /// have room for a use.
-    counts: Box<(HandlerGauges, HandlerAccount)>,
+    /// Apart, since nodes have room for a use.
+    counts: Box<CountsOfUse>,
     /// The streams that a query with state reads; the subscription takes that of the handler.
     reads: Vec<String>,
     end: Box<dyn Fn(String) + Send>,
@@ -85,8 +107,8 @@ pub(crate) struct Elsewhere {
 impl Elsewhere {
     /// A use of this handler; `end` is called with its name at the end of the use.
     pub(crate) fn new(handler: String, gauges: HandlerGauges, end: impl Fn(String) + Send + 'static) -> Elsewhere {
-        let counts = Box::new((gauges, HandlerAccount::default()));
-        Elsewhere { handler, counts, reads: Vec::new(), end: Box::new(end) }
+        let counts = CountsOfUse { gauges, before: HandlerAccount::default(), lost_before: 0 };
+        Elsewhere { handler, counts: Box::new(counts), reads: Vec::new(), end: Box::new(end) }
     }
 
     /// With the streams that its query reads.
@@ -97,12 +119,13 @@ impl Elsewhere {
 
     /// Its subscription begins.
     pub(crate) fn begin(&mut self) {
-        self.counts.1 = HandlerAccount::of(&self.counts.0);
+        let CountsOfUse { gauges, before, lost_before } = &mut *self.counts;
+        (*before, *lost_before) = (HandlerAccount::of(gauges), gauges.lost());
     }
 
     /// It is the next use of the same handler by the same subscription.
     pub(crate) fn follow(&mut self, former: &Elsewhere) {
-        self.counts.1 = former.counts.1;
+        (self.counts.before, self.counts.lost_before) = (former.counts.before, former.counts.lost_before);
     }
 
     /// The handler's name.
@@ -112,14 +135,18 @@ impl Elsewhere {
 
     /// The account of its records since the subscription began.
     pub(crate) fn account(&self) -> HandlerAccount {
-        let (gauges, before) = &*self.counts;
-        HandlerAccount::of(gauges).since(before)
+        HandlerAccount::of(&self.counts.gauges).since(&self.counts.before)
+    }
+
+    /// The sum of the account's losses, which is looked at with each batch.
+    #[inline]
+    pub(crate) fn lost(&self) -> u64 {
+        self.counts.gauges.lost().saturating_sub(self.counts.lost_before)
     }
 
     /// The first row error of the query, in words.
     pub(crate) fn first_row_error(&self) -> Option<&str> {
-        let HandlerGauges { own, reductions, .. } = &self.counts.0;
-        reductions.iter().chain([own]).find_map(|gauges| gauges.first_row_error())
+        self.counts.gauges.all().find_map(|gauges| gauges.first_row_error())
     }
 
     /// The streams that a query with state reads; none of another.
@@ -137,5 +164,65 @@ impl std::fmt::Debug for Elsewhere {
 impl Drop for Elsewhere {
     fn drop(&mut self) {
         (self.end)(std::mem::take(&mut self.handler));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::gauges::Loss;
+    use fastrand::Rng;
+
+    const LOSSES: [Loss; 7] = [
+        Loss::Unreadable,
+        Loss::QueueFull,
+        Loss::Failed,
+        Loss::NoBuffer,
+        Loss::TooLong,
+        Loss::Removed,
+        Loss::Unclaimed,
+    ];
+
+    fn lose(gauges: &NodeGauges, rng: &mut Rng) {
+        LOSSES.into_iter().for_each(|why| gauges.lose(why, rng.u64(0..100)));
+    }
+
+    #[test]
+    fn the_sum_of_losses_is_that_of_the_account() {
+        let mut rng = Rng::with_seed(5);
+        for reductions in [0, 2] {
+            let (own, reductions) = (Arc::default(), (0..reductions).map(|_| Arc::default()).collect());
+            let gauges = HandlerGauges { work: HandlerWork::Stateful, own, reductions };
+            // Those from before its subscription are none of its own.
+            gauges.all().for_each(|gauges| lose(gauges, &mut rng));
+            let mut elsewhere = Elsewhere::new("subscription-1".to_owned(), gauges.clone(), drop);
+            elsewhere.begin();
+            assert_eq!((elsewhere.lost(), elsewhere.account().losses.sum()), (0, 0));
+            for _ in 0..9 {
+                gauges.all().for_each(|gauges| lose(gauges, &mut rng));
+                assert!(elsewhere.lost() > 0 && elsewhere.lost() == elsewhere.account().losses.sum());
+            }
+        }
+    }
+
+    #[test]
+    fn records_that_a_reduction_lost_have_come_and_rows_of_the_state_have_not() {
+        let (own, reduction): (Arc<NodeGauges>, Arc<NodeGauges>) = Default::default();
+        let reductions = vec![Arc::clone(&reduction)];
+        let gauges = HandlerGauges { work: HandlerWork::Stateful, own: Arc::clone(&own), reductions };
+        let mut elsewhere = Elsewhere::new("subscription-1".to_owned(), gauges, drop);
+        elsewhere.begin();
+        // Of 100 records 40 are filtered, and 7 make no record that the state could take.
+        reduction.records_in.add(100);
+        reduction.filtered.add(40);
+        reduction.lose(Loss::TooLong, 5);
+        reduction.lose(Loss::NoBuffer, 2);
+        own.records_in.add(53);
+        own.taken.add(50);
+        // Rows of the state.
+        own.lose(Loss::TooLong, 11);
+        let account = elsewhere.account();
+        assert_eq!((account.came(), account.filtered, account.taken, account.in_work), (100, 40, 50, 3));
+        assert_eq!((account.losses.sum(), account.lost_rows), (18, 11));
     }
 }

@@ -39,7 +39,7 @@ impl Ledger {
         let lost = gauges.lost_in_all() + handler.losses.sum();
         let mut losses = Losses::of(gauges);
         losses.add(&handler.losses);
-        let (came, made) = (handler.came(), gauges.published.get() + handler.losses.of_made());
+        let (came, made) = (handler.came(), gauges.published.get() + handler.lost_rows);
         let (published, rows_made) = if handler.makes_rows { (came, made) } else { (came + made, 0) };
         Ledger {
             published,

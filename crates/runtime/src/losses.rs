@@ -9,14 +9,17 @@ use crossdock_transport::control::DropCause;
 pub(crate) enum Counted {
     Loss(Loss),
     RowError(RowError),
+    /// A loss of a handler that works for the node's query.
+    AtHandler(Loss),
     /// An error of an expression in a conversion before the node.
     Conversion(RowError),
 }
 
 /// The counts of a node's gauges, the cause that is reported to the subscriber, and the context's counter of it, where
 /// no other place has counted it already: the sessions' sinks do, and conversions, which count once for all that take them.
-pub(crate) const CAUSES: [(Counted, DropCause, Option<DropReason>); 25] = [
+pub(crate) const CAUSES: [(Counted, DropCause, Option<DropReason>); 26] = [
     (Counted::Loss(Loss::QueueFull), DropCause::QueueFull, Some(DropReason::QueueFull)),
+    (Counted::AtHandler(Loss::QueueFull), DropCause::HandlerFull, None),
     (Counted::Loss(Loss::NoBuffer), DropCause::NoBuffer, None),
     (Counted::Loss(Loss::TooLong), DropCause::TooLong, None),
     (Counted::Loss(Loss::Unreadable), DropCause::Unreadable, Some(DropReason::Unreadable)),
@@ -56,14 +59,16 @@ impl Losses {
             Counted::Loss(loss) => own.lost(loss),
             Counted::Conversion(error) => own.conversion_errors_of(error),
             Counted::RowError(error) => own.row_errors_of(error),
+            Counted::AtHandler(_) => 0,
         }))
     }
 
-    /// Those of a handler that runs a subscription's query. Rows of it are unclaimed only while no subscription takes them.
+    /// Those of a handler that works for a subscription's query. Rows of it are unclaimed only while no subscription takes them; its full
+    /// queue is not the subscriber's.
     pub(crate) fn of_handler(gauges: &NodeGauges) -> Losses {
         Losses(std::array::from_fn(|at| match CAUSES[at].0 {
-            Counted::Loss(Loss::Unclaimed) | Counted::Conversion(_) => 0,
-            Counted::Loss(loss) => gauges.lost(loss),
+            Counted::Loss(Loss::Unclaimed | Loss::QueueFull) | Counted::Conversion(_) => 0,
+            Counted::Loss(loss) | Counted::AtHandler(loss) => gauges.lost(loss),
             Counted::RowError(error) => gauges.row_errors_of(error),
         }))
     }
@@ -72,7 +77,7 @@ impl Losses {
     pub(crate) fn of_row_errors(counts: &RowErrorCounts) -> Losses {
         Losses(std::array::from_fn(|at| match CAUSES[at].0 {
             Counted::RowError(error) => counts[error as usize],
-            Counted::Loss(_) | Counted::Conversion(_) => 0,
+            Counted::Loss(_) | Counted::AtHandler(_) | Counted::Conversion(_) => 0,
         }))
     }
 
@@ -101,7 +106,7 @@ impl Losses {
         let is_one = |counted: &Counted| match counted {
             Counted::Loss(loss) => matches!(loss, Loss::Unreadable | Loss::Failed | Loss::Sampled),
             Counted::RowError(_) => true,
-            Counted::Conversion(_) => false,
+            Counted::AtHandler(_) | Counted::Conversion(_) => false,
         };
         self.counted(is_one)
     }
@@ -175,7 +180,9 @@ pub(crate) fn with_example(cause: DropCause, records: u64, first: &str, place: &
 /// How far the losses of a subscription are known.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// As the context has counted them, and their sum.
+    /// Those of its own node, as the context has counted them.
+    own: Losses,
+    /// All, as the context knows them, and their sum.
     counted: Losses,
     sum: u64,
     /// As was reported to the subscriber, and when.
@@ -207,9 +214,10 @@ impl Known {
         std::mem::replace(&mut self.sum, sum) != sum
     }
 
-    /// The losses that the context has not counted yet.
-    pub(crate) fn take_uncounted(&mut self, now: &Losses) -> Losses {
-        self.counted.take_new(now)
+    /// Of the losses at its `own` node those that the context has not counted yet; it takes note of `all`.
+    pub(crate) fn take_uncounted(&mut self, own: &Losses, all: &Losses) -> Losses {
+        self.counted = *all;
+        self.own.take_new(own)
     }
 
     /// When the subscriber may be notified again, in ns: `interval_ns` after the last time.

@@ -399,15 +399,17 @@ impl Subscription {
     /// Whether it has lost more than when this was last asked.
     #[inline]
     pub(crate) fn has_lost(&mut self) -> bool {
-        let there = self.elsewhere.as_ref().map_or(0, |elsewhere| elsewhere.account().losses.sum());
+        let there = self.elsewhere.as_ref().map_or(0, Elsewhere::lost);
         let sum = self.gauges.lost_in_all() + self.gauges.row_errors.get() + there;
         self.losses.has_grown(sum)
     }
 
-    /// The losses that its context has not counted yet.
+    /// The losses at its node that its context has not counted yet. Those at handlers are counted there, once for all that share one.
     pub(crate) fn take_uncounted(&mut self) -> Losses {
-        let now = self.all_losses();
-        self.losses.take_uncounted(&now)
+        let own = Losses::of(&self.gauges);
+        let mut all = own;
+        all.add(&self.handler_account().losses);
+        self.losses.take_uncounted(&own, &all)
     }
 
     /// How far its losses are known.
@@ -441,13 +443,6 @@ impl Subscription {
     pub(crate) fn left_out(&self) -> Option<u64> {
         let filtered = self.gauges.filtered.get();
         (filtered > 0 || self.entries.iter().any(|entry| entry.filters)).then_some(filtered)
-    }
-
-    /// All that it has lost.
-    pub(crate) fn all_losses(&self) -> Losses {
-        let mut losses = Losses::of(&self.gauges);
-        losses.add(&self.handler_account().losses);
-        losses
     }
 
     /// The first of them, in words.

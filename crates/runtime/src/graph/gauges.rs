@@ -269,6 +269,13 @@ impl NodeGauges {
         self.dropped.iter().map(Gauge::get).sum()
     }
 
+    /// The sum of what a handler's node has lost for the subscriptions that it works for: all but the rows that none of them took.
+    #[inline]
+    pub(crate) fn lost_at_handler(&self) -> u64 {
+        let dropped = self.dropped.iter().enumerate().filter(|(why, _)| *why != Loss::Unclaimed as usize);
+        dropped.map(|(_, gauge)| gauge).chain(&self.row_errors_by).map(Gauge::get).sum()
+    }
+
     /// Takes over what a handler has counted of its state.
     #[inline]
     pub(crate) fn note_state(&self, handler: &dyn Handler) {

@@ -346,10 +346,14 @@ impl Graph {
             }
             None => batch.len(),
         };
-        self.note_arrival(&node, &batch, (done, upto));
+        let lost = runs.is_none().then(|| loss_without_handler(node.condition));
+        if lost != Some(Loss::Removed) {
+            // Records that still wait as a node ends have not come in.
+            self.note_arrival(&node, &batch, (done, upto));
+        }
         self.at_work = Some(AtWork { node: id, records: (upto - done) as u64, after: (batch.len() - upto) as u64 });
         let Some((handler, at, output)) = runs else {
-            node.gauges.lose(loss_without_handler(node.condition), (upto - done) as u64);
+            lost.into_iter().for_each(|why| node.gauges.lose(why, (upto - done) as u64));
             ws.spares.keep_queued(batch);
             self.set_node(node);
             self.at_work = None;

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub enum DropCause {
     /// Its queue was full, and its policy is not to let the publishers wait.
     QueueFull,
+    /// The input queue of a handler that works for its query was full.
+    HandlerFull,
     /// The daemon had no buffer for them.
     NoBuffer,
     /// The result of its query is longer than a record can be.
@@ -68,6 +70,7 @@ impl DropCause {
     pub fn word(self) -> &'static str {
         match self {
             DropCause::QueueFull => "queue_full",
+            DropCause::HandlerFull => "handler_full",
             DropCause::NoBuffer => "no_buffer",
             DropCause::TooLong => "too_long",
             DropCause::Unreadable => "unreadable",
@@ -95,6 +98,7 @@ impl std::fmt::Display for DropCause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
             DropCause::QueueFull => "the subscriber's queue was full",
+            DropCause::HandlerFull => "the queue of a handler that works for the query was full",
             DropCause::NoBuffer => "the daemon had no free buffer",
             DropCause::TooLong => "the result is longer than a record can be",
             DropCause::Unreadable => "the query does not fit their format, or no conversion leads to an accepted one",
@@ -138,6 +142,7 @@ mod tests {
         use DropCause as C;
         let all = [
             C::QueueFull,
+            C::HandlerFull,
             C::NoBuffer,
             C::TooLong,
             C::Unreadable,

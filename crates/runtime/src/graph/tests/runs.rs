@@ -1,6 +1,8 @@
 //! How many records a handler gets at a time, by what its records took before.
 
 use super::*;
+use crate::graph::gauges::Loss;
+use crate::graph::node::Condition;
 use crossdock_device::thread_time_ns;
 use std::sync::Mutex;
 
@@ -148,4 +150,16 @@ fn a_batch_in_work_counts_towards_the_budget_and_the_limit() {
     }
     let records: usize = runs.lock().unwrap().iter().sum();
     assert!((1..=11).contains(&records), "{records}");
+}
+
+#[test]
+fn records_that_wait_as_a_node_ends_are_removed_and_have_not_come_in() {
+    let (mut world, _overlay, gauges, runs) = slow(0, SchedulingPolicy::default());
+    let (before, of_context) = (gauges.records_in.get(), world.graphs[0].0.gauges.records_in.get());
+    let (graph, ws) = &mut world.graphs[0];
+    graph.node_mut(NodeId(0)).unwrap().condition = Condition::Ending;
+    graph.begin_turn(world.now_ns, ws);
+    assert!(graph.next_job(RunTime::Long, ws).is_none() && runs.lock().unwrap().is_empty());
+    assert_eq!((gauges.records_in.get() - before, gauges.lost(Loss::Removed)), (0, BATCH as u64));
+    assert_eq!(world.graphs[0].0.gauges.records_in.get(), of_context);
 }

@@ -6,7 +6,7 @@ use crate::hostile::await_that;
 use crate::slow::balanced;
 use crossdock_nectarine::DropCause;
 use crossdock_runtime::QueryCuts;
-use crossdock_runtime::info::SubscriptionInfo;
+use crossdock_runtime::info::{EventInfo, SubscriptionInfo};
 
 /// Of 7 keys two pass, and record 0 of A has a row error.
 const JOIN: &str = "SELECT a.number AS n, a.at AS n_at, b.number AS m, b.at AS m_at, a.k + b.k AS ks FROM A a JOIN B b \
@@ -148,4 +148,32 @@ fn a_window_accounts_for_the_records_of_its_subscriber() {
     let handler = &context.manager().handlers().unwrap()[0];
     assert_eq!((handler.filtered, handler.late), ((COUNT + LATE) / 7 * 2, LATE / 7 * 5), "{handler:#?}");
     streams_balance(&context);
+}
+
+/// While it waits for B, its handler's queue loses records of A. That queue is not the subscriber's.
+#[test]
+fn a_join_that_waits_for_a_stream_keeps_the_session_that_goes_when_it_is_slow() {
+    let (context, addr) = start(|config| config.platform.queue_batches = 16);
+    let mut first = publisher_of(&addr, "A", &timed(), Transport::Udp);
+    let builder = Subscriber::builder(&addr).sql(format!("{JOIN} ON SLOW DISCONNECT")).wait_for_stream(PATIENCE);
+    let reading = std::thread::spawn(move || take_all(&mut builder.connect().unwrap()));
+    await_that("the subscription is there", || !context.subscriptions().unwrap().is_empty());
+    for from in 0..400 {
+        publish_timed(&mut first, from * 20..(from + 1) * 20);
+        first.flush().unwrap();
+    }
+    let wanted = "because the queue of a handler that works for the query was full";
+    let is_noted = |event: &EventInfo| event.kind == "dropped" && event.text.ends_with(wanted);
+    await_that("it is noted", || context.manager().events(0).unwrap().iter().any(is_noted));
+    let of = subscription(&context, 0);
+    let all = vec![("handler_full".to_owned(), of.dropped)];
+    assert!(of.dropped > 0 && of.dropped_by == all && of.published == of.dropped, "{of:#?}");
+    let counted = context.context().unwrap().dropped;
+    assert!(counted.iter().all(|(reason, records)| reason != "record_queue_full" || *records == 0), "{counted:?}");
+    let mut second = publisher_of(&addr, "B", &timed(), Transport::Udp);
+    publish_timed(&mut second, 0..8000);
+    first.finish().unwrap();
+    second.finish().unwrap();
+    let (_, dropped) = reading.join().unwrap();
+    assert_eq!(dropped.keys().collect::<Vec<_>>(), [&DropCause::HandlerFull], "{dropped:?}");
 }
