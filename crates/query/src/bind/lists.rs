@@ -111,12 +111,10 @@ impl<'a> Binder<'a> {
             self.settle(&mut list);
             let is = self.is_of_type(list.source, list.expr.ty, list.literal);
             let error = QueryError::new(format!("{is}, and only lists have elements"), place(root));
-            return Err(match list.expr.ty.is_text() {
-                true => {
-                    error.hint("substr(text, 1, 1) is its first character, text -> 0 the first element of a JSON array")
-                }
-                false => error,
-            });
+            return Err(error.hint(match list.expr.ty.is_text() {
+                true => "substr(text, 1, 1) is its first character, text -> 0 the first element of a JSON array",
+                false => LIST_FORMS,
+            }));
         }
         let mut index = self.bind(index)?;
         self.settle_as(&mut index, FieldType::I64)?;
