@@ -341,6 +341,16 @@ fn operands_of_all_forms() {
         ("ARRAY['ORD'] <@ stops", "true"),
         ("stops && ARRAY['JFK', 'ORD']", "true"),
         ("ARRAY['JFK'] && stops", "false"),
+        ("none @> ARRAY['ORD', NULL]", "null"),
+        ("none && ARRAY['ORD', carrier]", "null"),
+        // A null is equal to nothing: an element without a symbol, and a value.
+        ("mixed @> ARRAY['A']", "true"),
+        ("mixed @> ARRAY['B']", "false"),
+        ("mixed && ARRAY['B', 'C']", "false"),
+        ("stops @> ARRAY['ORD', NULL]", "false"),
+        ("stops && ARRAY['JFK', NULL]", "false"),
+        ("stops && ARRAY[NULL, 'ORD']", "true"),
+        ("ARRAY[nullif(carrier, 'UA')] <@ stops", "false"),
         ("legs IS NULL", "false"),
         ("(legs) IS NOT NULL", "true"),
     ] {
