@@ -29,8 +29,9 @@ fn main() {
         // (LLD, as of Rust 1.90) knows the option; those of other targets may not.
         println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
         // Addresses that the loader sets take a bit each instead of 24 bytes: another twentieth. A loader older than that of this
-        // machine may not know how to read it, so packages do without.
-        if profile() == "release" && libc_version() >= RELR_SINCE {
+        // machine may not know how to read it, so packages and builds for another kind of machine do without.
+        let is_for_here = variable("HOST") == variable("TARGET");
+        if profile() == "release" && is_for_here && libc_version() >= RELR_SINCE {
             println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
         }
     }

@@ -118,6 +118,9 @@ impl Sends for Records {
     }
 
     fn send(&mut self, bytes: usize, of: u64) -> Result<(), Error> {
+        if self.class != DeliveryClass::Reliable {
+            return Err("records that may be lost are measured by their round trips".into());
+        }
         // The one that was sent first, unless the session has it still.
         let is_free = |message: &mut Arc<Vec<u8>>| message.len() == bytes && Arc::get_mut(message).is_some();
         if !self.messages.front_mut().is_some_and(is_free) {

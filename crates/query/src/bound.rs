@@ -65,7 +65,7 @@ impl Reader {
         match bytes.filter(|bytes| (1..=MOST_BYTES).contains(bytes)) {
             Some(bytes) => Ok(Some(ReadBound { bytes, at })),
             None => {
-                let message = format!("the bound of a query's state is 1 byte to 16 GB, and this one {text} {unit}");
+                let message = format!("the bound of a query's state is 1 byte to 16 GB, and this one is {text} {unit}");
                 Err(QueryError::new(message, number_at).hint(STATES))
             }
         }

@@ -274,7 +274,7 @@ proptest! {
 
 fn journeys() -> (Format, Vec<u8>) {
     let format = Format::parse_schema(
-        "carrier string\nstops string[]\nplan record { km u16[2] }\nlegs record { to string }[]\ngrid i32[][]\nmixed enum u8 { A = 1 }[]\nn i64\n",
+        "carrier string\nstops string[]\nplan record { km u16[2] }\nlegs record { to string }[]\ngrid i32[][]\nmixed enum u8 { A = 1 }[]\nn i64\npayload bytes null\nnone string[] null\n",
     )
     .unwrap();
     let mut builder = RecordBuilder::new(&format);
@@ -341,6 +341,16 @@ fn operands_of_all_forms() {
         ("ARRAY['ORD'] <@ stops", "true"),
         ("stops && ARRAY['JFK', 'ORD']", "true"),
         ("ARRAY['JFK'] && stops", "false"),
+        ("none @> ARRAY['ORD', NULL]", "null"),
+        ("none && ARRAY['ORD', carrier]", "null"),
+        // A null is equal to nothing: an element without a symbol, and a value.
+        ("mixed @> ARRAY['A']", "true"),
+        ("mixed @> ARRAY['B']", "false"),
+        ("mixed && ARRAY['B', 'C']", "false"),
+        ("stops @> ARRAY['ORD', NULL]", "false"),
+        ("stops && ARRAY['JFK', NULL]", "false"),
+        ("stops && ARRAY[NULL, 'ORD']", "true"),
+        ("ARRAY[nullif(carrier, 'UA')] <@ stops", "false"),
         ("legs IS NULL", "false"),
         ("(legs) IS NOT NULL", "true"),
     ] {
@@ -406,6 +416,9 @@ fn misused_lists_are_refused_with_their_place_and_what_is_taken() {
         ("stops['x']", "line 1, column 14: the number of an element is whole, and 'x' is a text\n"),
         ("stops[1.5]", "the number of an element is whole, and 1.5 is a number\n"),
         ("carrier[1]", "line 1, column 8: `carrier` is string, and only lists have elements\n"),
+        ("n[1]", "line 1, column 8: `n` is i64, and only lists have elements\n"),
+        ("payload[1]", "line 1, column 8: `payload` is bytes, and only lists have elements\n"),
+        ("5[1]", "5 is a number, and only lists have elements\n"),
         ("stopps[1]", "stream s has no column `stopps`\n"),
         ("ARRAY[1, 2]", "an array by itself is not possible\n"),
         ("n > ANY(ARRAY[1, 2])", "> ANY of ARRAY[…] is not possible\n"),

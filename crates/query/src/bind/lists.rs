@@ -64,14 +64,23 @@ impl<'a> Binder<'a> {
         for item in items {
             let mut item = self.bind(item)?;
             self.reconcile(&mut element, &mut item)?;
-            let nullable = element.expr.nullable;
-            conditions.push(build::quantified((CompareOp::Eq, false), item.expr, list.expr.clone(), nullable));
+            let (nullable, list) = (element.expr.nullable, list.expr.clone());
+            conditions.push(build::quantified((CompareOp::Eq, false), item.expr, list, nullable));
         }
-        match (conditions.is_empty(), is_all) {
-            (true, _) => Err(empty_array(array)),
-            (false, true) => Ok(build::and(conditions)),
-            (false, false) => Ok(build::or(conditions)),
+        if conditions.is_empty() {
+            return Err(empty_array(array));
         }
+        // As in PostgreSQL, a null is equal to nothing here.
+        let has_nulls = conditions.iter().any(|condition| condition.nullable);
+        let conditions = match has_nulls {
+            true => conditions.into_iter().map(|condition| build::is_truth(Some(true), false, condition)).collect(),
+            false => conditions,
+        };
+        let all = if is_all { build::and(conditions) } else { build::or(conditions) };
+        Ok(match list.expr.nullable {
+            true => build::case(None, vec![(build::is_null(true, list.expr), all)], None, FieldType::Bool),
+            false => all,
+        })
     }
 
     /// `list[index]`; the names of a stream or of nested records may stand before that of the list.
@@ -111,12 +120,10 @@ impl<'a> Binder<'a> {
             self.settle(&mut list);
             let is = self.is_of_type(list.source, list.expr.ty, list.literal);
             let error = QueryError::new(format!("{is}, and only lists have elements"), place(root));
-            return Err(match list.expr.ty.is_text() {
-                true => {
-                    error.hint("substr(text, 1, 1) is its first character, text -> 0 the first element of a JSON array")
-                }
-                false => error,
-            });
+            return Err(error.hint(match list.expr.ty.is_text() {
+                true => "substr(text, 1, 1) is its first character, text -> 0 the first element of a JSON array",
+                false => LIST_FORMS,
+            }));
         }
         let mut index = self.bind(index)?;
         self.settle_as(&mut index, FieldType::I64)?;

@@ -212,7 +212,8 @@ fn distinct(columns: Vec<Output>, at: Option<Position>) -> Result<Selected, Quer
     for Output { name, expr } in columns {
         let (ty, nullable) = (expr.ty, expr.nullable);
         if ty == FieldType::List {
-            return Err(QueryError::new(format!("`{name}` is a list, which DISTINCT does not compare"), at));
+            let error = QueryError::new(format!("`{name}` is a list, which DISTINCT does not compare"), at);
+            return Err(error.hint(LIST_KEYS));
         }
         let index = keys.iter().position(|(_, key)| *key == expr).unwrap_or_else(|| {
             keys.push((name.clone(), expr));
@@ -241,7 +242,8 @@ fn keys<'a>(body: &'a Body, tables: &'a [Table<'a>], binder: &dyn Fn() -> Binder
             && let Some(window) = window(source, function, &mut binder().without_aggregates("GROUP BY"))?
         {
             if keys.window.is_some() {
-                return Err(QueryError::new("GROUP BY has one window", place(&source.expr)));
+                let error = QueryError::new("GROUP BY has one window", place(&source.expr));
+                return Err(error.hint("another window is that of another query: SELECT … UNION ALL SELECT …"));
             }
             keys.window = Some(window);
             continue;
@@ -250,7 +252,8 @@ fn keys<'a>(body: &'a Body, tables: &'a [Table<'a>], binder: &dyn Fn() -> Binder
         let meant = meant(body, source, tables, &binder)?;
         let expr = binder.value_of(meant, source.at)?;
         if expr.ty == FieldType::List {
-            return Err(QueryError::new("a list is no key of groups", place(&source.expr).or(source.at)));
+            let error = QueryError::new("a list is no key of groups", place(&source.expr).or(source.at));
+            return Err(error.hint(LIST_KEYS));
         }
         if !keys.keys.iter().any(|(_, key)| *key == expr) {
             keys.keys.push((binder.implied_name(meant), expr));
@@ -285,6 +288,8 @@ fn meant<'a>(
     }
 }
 
+/// The remedy for a list as a key.
+const LIST_KEYS: &str = "a key has single values, such as list[1], cardinality(list) or array_to_string(list, ',')";
 const TUMBLE: &str = "TUMBLE(time, INTERVAL '1 hour')";
 const HOP: &str =
     "HOP(time, INTERVAL '5 minutes', INTERVAL '1 hour'): how far apart windows begin, and how long they are";

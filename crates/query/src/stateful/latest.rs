@@ -2,6 +2,7 @@
 
 use crossdock_format::{FieldSpec, FieldType, Format};
 
+use super::plan::NO_FORMAT;
 use super::program::{LatestByKey, Operator, Port, Stage, StageInput, StageOutput, StatefulProgram, StreamSource};
 use super::rows;
 use crate::bind;
@@ -40,7 +41,7 @@ impl KeyedState {
 pub(super) fn plan(state: &KeyedState, formats: &[(&str, &Format)]) -> Result<StatefulProgram, QueryError> {
     let found = formats.iter().find(|(stream, _)| *stream == state.stream);
     let Some((stream, format)) = found else {
-        return Err(QueryError::new(format!("stream `{}` has no format yet", state.stream), None));
+        return Err(QueryError::new(format!("stream `{}` has no format yet", state.stream), None).hint(NO_FORMAT));
     };
     let mut outputs = Vec::with_capacity(format.fields().len() + 1);
     let mut specs = Vec::with_capacity(format.fields().len() + 1);
@@ -90,10 +91,12 @@ fn key_columns(key: &[String], format: &Format) -> Result<Vec<usize>, QueryError
         };
         if format.fields().get(column).is_some_and(|field| field.ty == FieldType::List) {
             let message = format!("column `{name}` of the key is a list, and lists are not compared");
-            return Err(QueryError::new(message, None));
+            return Err(QueryError::new(message, None).hint("a key has columns of single values"));
         }
         if columns.contains(&column) {
-            return Err(QueryError::new(format!("column `{name}` is in the key twice"), None));
+            return Err(
+                QueryError::new(format!("column `{name}` is in the key twice"), None).hint("leave one of them out")
+            );
         }
         columns.push(column);
     }

@@ -32,6 +32,8 @@ use crate::view::View;
 
 /// The most selects that a query comes to once those of WITH stand wherever they are read.
 const MAX_SELECTS: usize = 48;
+/// The remedy for a stream without a format.
+pub(super) const NO_FORMAT: &str = "the first publisher of a stream announces its format";
 
 /// Plans one query.
 pub(super) struct Planner<'q> {
@@ -123,7 +125,8 @@ impl<'q> Planner<'q> {
             self.selects += 1;
             if self.selects > MAX_SELECTS {
                 let message = format!("the query comes to more than {MAX_SELECTS} selects");
-                return Err(QueryError::new(message, select.at));
+                return Err(QueryError::new(message, select.at)
+                    .hint("a query of WITH counts wherever it is read: join or unite fewer of them"));
             }
             all.push(self.select(select)?);
         }
@@ -140,10 +143,10 @@ impl<'q> Planner<'q> {
         for (planned, select) in all.iter().zip(&tree.selects) {
             if planned.names.len() != count {
                 let message = format!(
-                    "the selects of UNION ALL have equal columns: the first has {count}, and this one {}",
+                    "the selects of UNION ALL have equal columns: the first has {count}, and this one has {}",
                     planned.names.len()
                 );
-                return Err(QueryError::new(message, select.at));
+                return Err(QueryError::new(message, select.at).hint("NULL AS column stands for one that is missing"));
             }
         }
         let flows = self.alike(all, &names, tree)?;
@@ -382,7 +385,8 @@ impl<'q> Planner<'q> {
                 let (called, stream) = (self.spelt)(name, *is_quoted);
                 let format = self.formats.iter().find(|(known, _)| *known == stream).map(|(_, format)| *format);
                 let Some(format) = format else {
-                    return Err(QueryError::new(format!("stream `{stream}` has no format yet"), joined.at));
+                    let error = QueryError::new(format!("stream `{stream}` has no format yet"), joined.at);
+                    return Err(error.hint(NO_FORMAT));
                 };
                 let format = match self.views.get(&stream) {
                     Some(view) => view.plan(format).map_err(|_| {
@@ -656,7 +660,7 @@ pub(super) fn interval_of(source: &ast::Expr, clause: &Condition) -> Result<u64,
         return Err(QueryError::new("expected an interval", at).hint(hint));
     };
     let text = interval_text(source, interval)?;
-    let interval = Interval::parse(&text).map_err(|problem| QueryError::new(problem, at))?;
+    let interval = Interval::parse(&text).map_err(|problem| QueryError::new(problem, at).hint(hint))?;
     let Some(length) = interval.fixed() else {
         let error = QueryError::new("months are of different lengths", at);
         return Err(error.hint("write days, or hours: INTERVAL '30 days'"));

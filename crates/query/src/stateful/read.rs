@@ -108,7 +108,8 @@ impl Reader {
 
     fn query(&mut self, known: &mut Known, within: usize) -> Result<Tree, QueryError> {
         if within > MAX_WITHIN {
-            return Err(QueryError::new(format!("more than {MAX_WITHIN} queries within each other"), self.here()));
+            let error = QueryError::new(format!("more than {MAX_WITHIN} queries within each other"), self.here());
+            return Err(error.hint("put the conditions and columns of an inner query into the one around it"));
         }
         let before = known.len();
         if self.takes_words(&["WITH"]) {
@@ -138,7 +139,8 @@ impl Reader {
     /// `name AS (query), …`
     fn with(&mut self, known: &mut Known, within: usize) -> Result<(), QueryError> {
         if self.takes_words(&["RECURSIVE"]) {
-            return Err(QueryError::new("WITH RECURSIVE is not possible", self.here()));
+            return Err(QueryError::new("WITH RECURSIVE is not possible", self.here())
+                .hint("WITH name AS (SELECT …) gives a query a name; it reads streams, and queries named before it"));
         }
         loop {
             let name = self.name("the name of a query")?;
@@ -250,7 +252,8 @@ impl Reader {
             let at = self.here();
             let name = self.name("the name of a window")?;
             if windows.iter().any(|window| window.name.text == name.text) {
-                return Err(QueryError::new(format!("two windows are called `{}`", name.text), at));
+                let error = QueryError::new(format!("two windows are called `{}`", name.text), at);
+                return Err(error.hint("give one another name: WINDOW w AS (…), v AS (…)"));
             }
             if !self.takes_words(&["AS"]) || !self.parser.consume_token(&Token::LParen) {
                 return Err(self.unexpected("AS (PARTITION BY key ROWS 9 PRECEDING)", Clause::Where));
@@ -307,7 +310,8 @@ impl Reader {
             let at = self.here();
             let Name { text, quoted } = self.name("the name of a column of both sides")?;
             if join.using.iter().any(|known| known.value == text) {
-                return Err(QueryError::new(format!("column `{text}` stands in USING twice"), at));
+                let error = QueryError::new(format!("column `{text}` stands in USING twice"), at);
+                return Err(error.hint("leave one of them out"));
             }
             let mut name = ast::Ident::new(text);
             name.quote_style = quoted.then_some('"');

@@ -79,7 +79,9 @@ pub(super) fn placed(expr: &Expr, columns: &[Option<Expr>]) -> Result<Expr, Quer
             "with the columns of inner queries in place an expression has more than {MAX_OPERATIONS} operations, or \
              {MAX_DEPTH} within each other"
         );
-        return Err(QueryError::new(message, None));
+        return Err(QueryError::new(message, None).hint(
+            "compute less in it, or in the queries within: one that GROUP BY or a join ends has its columns as values",
+        ));
     }
     let mut expr = expr.clone();
     replace(&mut expr, columns);

@@ -9,7 +9,7 @@ use crossdock_format::{Format, RecordBuilder, Value};
 use crossdock_nectarine::{
     Converter, Error, Event, MailboxOptions, Node, PrivateKey, Publisher, Subscriber, SubscriberBuilder, Transport,
 };
-use crossdock_runtime::access::{Administration, Caller, Identity, Question, Quotas, Rule, Rules};
+use crossdock_runtime::access::{Action, Administration, Caller, Identity, Question, Quotas, Rule, Rules};
 use crossdock_runtime::{ChangeRequest, ContextConfig, ContextHandle, HandlerSpec, SecurityConfig};
 use crossdock_transport::secure::{Authorized, KEY_BYTES};
 use std::net::{Ipv4Addr, SocketAddr};

@@ -80,6 +80,8 @@ struct World {
     view: View,
     /// What the desk sees of `A` and of `B`.
     seen: [Seen; 2],
+    /// Whether the desk may read the control API.
+    desk_reads_reports: bool,
     /// Records in order.
     published: Vec<Published>,
     /// By their streams, and whether they publish the second format.
@@ -110,9 +112,11 @@ impl World {
         let mut rule = desk(&["desk.*"], &[&view, second]);
         rule.convert = if random.bool() { all(&["*"]) } else { Vec::new() };
         rule.handlers = if random.bool() { all(&["*"]) } else { Vec::new() };
-        // A cut query is that of the administrator alone, and has its tests.
-        let whole = |config: &mut ContextConfig| config.platform.query_cuts = QueryCuts::Never;
-        let (context, addr) = start_changed(vec![admin(), rule], whole);
+        let desk_reads_reports = random.bool();
+        rule.administration = if desk_reads_reports { Administration::Read } else { Administration::None };
+        // Those of the administrator are cut: a rule's views keep a query in one piece.
+        let cuts = if random.bool() { QueryCuts::Always } else { QueryCuts::Never };
+        let (context, addr) = start_changed(vec![admin(), rule], |config| config.platform.query_cuts = cuts);
         context.declare_stream("B", &flights()).unwrap().unwrap();
         let state = StateSpec { key: vec!["flight".into()], ..StateSpec::default() };
         let declared = ChangeRequest::Deploy(HandlerSpec::of_state("A", state));
@@ -125,6 +129,7 @@ impl World {
             context,
             addr,
             seen: [Seen::Through(View::parse(&view).unwrap()), seen],
+            desk_reads_reports,
             view: View::parse(&view).unwrap(),
             published: Vec::new(),
             publishers,

@@ -176,12 +176,12 @@ impl World {
     /// The desk reads what the state of `A` has now.
     pub(super) fn snapshot(&mut self) {
         let (items, condition) = (self.any_of(&ITEMS), self.any_of(&CONDITIONS));
-        self.read_state(items, condition);
+        self.read_state(items, "A", condition);
     }
 
-    fn read_state(&mut self, items: &str, condition: &str) {
+    fn read_state(&mut self, items: &str, stream: &str, condition: &str) {
         let plain = format!("SELECT {items} FROM A WHERE {condition}");
-        let sql = format!("SELECT {items} FROM A SNAPSHOT WHERE {condition}");
+        let sql = format!("SELECT {items} FROM {stream} SNAPSHOT WHERE {condition}");
         let outcome = reader(&self.addr, DESK, &sql).connect();
         let Some(mut subscriber) = self.as_planned(outcome, &plain) else { return };
         let state = self.state();
@@ -205,14 +205,28 @@ impl World {
         }
     }
 
-    /// The desk asks `crossdock why` about records in a subscription of the administrator: the command gets them as any subscriber does, those
-    /// of the state or those that come.
+    /// The desk asks `crossdock why` about records in any subscription. The command asks for all subscriptions with their queries and
+    /// counters, the formats and the steps of the query, and is refused without the right to read them; it gets the records as any
+    /// subscriber does, those of the state or those that come, and judges them itself.
     pub(super) fn ask_why(&mut self) {
+        let desk = self.context.access().caller_of(&Identity::Key("desk".into())).unwrap();
+        let may_read = self.context.access().admit(&desk, Action::Read);
+        assert_eq!(may_read.is_ok(), self.desk_reads_reports);
+        if may_read.is_err() {
+            return;
+        }
+        let mut reports = vec![format!("{:?}", self.context.formats().unwrap())];
+        for of in self.context.subscriptions().unwrap() {
+            reports.push(format!("{of:?} {:?}", self.context.analyze_subscription(of.id).unwrap()));
+        }
+        // The crew of each record, whatever the rule shows: reports have no values of records.
+        let values = reports.iter().find(|report| report.contains("crew of"));
+        assert!(values.is_none(), "{values:?}");
         let condition = self.any_of(&CONDITIONS);
         if self.random.bool() {
-            return self.read_state("*", condition);
+            return self.read_state("*", "\"A\"", condition);
         }
-        let (sql, since) = (format!("SELECT * FROM A WHERE {condition}"), self.published.len());
+        let (sql, since) = (format!("SELECT * FROM \"A\" WHERE {condition}"), self.published.len());
         let outcome = reader(&self.addr, DESK, &sql).overflow(Overflow::DropOldest).connect();
         let newest = self.newest();
         match (outcome, self.seen[0].plan(&sql, &newest)) {
