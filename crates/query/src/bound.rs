@@ -3,7 +3,7 @@
 use sqlparser::tokenizer::Token;
 
 use crate::error::{Position, QueryError};
-use crate::parse::{Clauses, Reader};
+use crate::parse::{Clauses, ReadBound, Reader};
 use crate::stateful::MAX_STATE_BYTES;
 
 /// The most bytes of state that a query may be given: blocks of memory are numbered, and not all of it can be filled with rows.
@@ -14,13 +14,6 @@ const UNITS: [(&str, u32); 8] =
 /// The form of the clause; ends every message about another.
 const STATES: &str =
     "possible is: MAX STATE n BYTES | KB | MB | GB, behind a query with joins, groups, windows or OVER";
-
-/// `MAX STATE`, as it was read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ReadBound {
-    pub(crate) bytes: u64,
-    pub(crate) at: Option<Position>,
-}
 
 impl Clauses {
     /// The most bytes that the state of its query may take.

@@ -14,7 +14,6 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Token, Word};
 
 use crate::bind;
-use crate::bound::ReadBound;
 use crate::error::{Position, QueryError};
 use crate::program::Program;
 use crate::stateful::KeyedState;
@@ -89,6 +88,13 @@ pub(crate) enum ReadPolicy {
 pub(crate) struct ReadRate {
     pub(crate) per_second: NonZeroU32,
     pub(crate) by: Option<ReadPart>,
+}
+
+/// `MAX STATE`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadBound {
+    pub(crate) bytes: u64,
+    pub(crate) at: Option<Position>,
 }
 
 /// The records that a query with `SNAPSHOT` gives.

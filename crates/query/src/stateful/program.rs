@@ -11,7 +11,7 @@ use crate::program::Program;
 /// The bound of a query's state, in bytes, where it has no clause `MAX STATE`.
 pub const MAX_STATE_BYTES: usize = 256 << 20;
 
-/// What becomes of a state at its bound: the group, key or row that was there first, or was not used for the longest, goes, and is counted.
+/// The policy of a state at its bound: the group, key or row that was there first, or was not used for the longest, goes, and is counted.
 pub const STATE_POLICY: &str = "sheds the oldest";
 
 /// The most hopping windows that a row is in.

@@ -104,7 +104,7 @@ reports! {
         /// The bound on them.
         #[serde(default)]
         pub state_bytes_bound: u64 = gauge("crossdock_handler_state_bound").unit(Unit::Bytes),
-        /// What its state does at that bound: `sheds the oldest`, which counts as forgotten. Empty without a bound.
+        /// The policy of its state at that bound: `sheds the oldest`, which counts as forgotten. Empty without a bound.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         pub state_policy: String = listed().title("at its bound"),
         /// Checkpoints of its state that were written.

@@ -202,7 +202,7 @@ fn a_table_of_snapshot_and_changes_equals_the_query_over_the_whole_stream() {
 fn a_seed_makes_the_same_run_of_tables() {
     let runs: Vec<RunFigures> = (0..6).map(run).collect();
     assert_eq!(runs, (0..6).map(run).collect::<Vec<_>>());
-    // What the test is about happens in it.
+    // Crashes, changed queries and each kind of change occur.
     assert!(runs.iter().any(|of| of.crashes > 0) && runs.iter().any(|of| of.crashes == 0), "{runs:?}");
     assert!(runs.iter().any(|of| of.queries > 0), "{runs:?}");
     for kind in *b"eul" {

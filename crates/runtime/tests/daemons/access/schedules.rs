@@ -78,7 +78,7 @@ struct World {
     context: ContextHandle,
     addr: String,
     view: View,
-    /// What the desk sees of `A` and of `B`.
+    /// The view of the desk on `A` and on `B`.
     seen: [Seen; 2],
     /// Whether the desk may read the control API.
     desk_reads_reports: bool,

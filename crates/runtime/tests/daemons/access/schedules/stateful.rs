@@ -14,7 +14,7 @@ const SIDES: [&str; 5] = [
 /// The select lists of tables that follow the changes of a state.
 const TABLES: [&str; 4] = ["flight, carrier", "late, flight", "*", "flight, crew"];
 
-/// What the desk may see of a stream.
+/// The view of the desk on a stream.
 #[derive(Debug)]
 pub(super) enum Seen {
     Nothing,
@@ -153,7 +153,7 @@ impl World {
         if is_of_admin { &Seen::Whole } else { &self.seen[stream] }
     }
 
-    /// The pairs of a join, of which the later record came behind `since`.
+    /// The pairs of a join whose later record came behind `since`.
     fn pairs(&self, of: &Joined, since: usize) -> Vec<Vec<String>> {
         let made = |at: usize| {
             let seen = self.seen_by(of.is_of_admin, at);
