@@ -23,7 +23,7 @@ pub(super) struct Records {
     session: Direct,
     format: u64,
     class: DeliveryClass,
-    /// What is sent one way, from the one that was sent first: the session keeps a long one until the other side has it.
+    /// Messages of one way, from the one that was sent first: the session keeps a long one until the other side has it.
     messages: VecDeque<Arc<Vec<u8>>>,
 }
 

@@ -346,21 +346,12 @@ impl Graph {
             }
             None => batch.len(),
         };
-        let lost = runs.is_none().then(|| loss_without_handler(node.condition));
-        if lost != Some(Loss::Removed) {
-            // Records that still wait as a node ends have not come in.
-            self.note_arrival(&node, &batch, (done, upto));
-        }
         self.at_work = Some(AtWork { node: id, records: (upto - done) as u64, after: (batch.len() - upto) as u64 });
         let Some((handler, at, output)) = runs else {
-            lost.into_iter().for_each(|why| node.gauges.lose(why, (upto - done) as u64));
-            ws.spares.keep_queued(batch);
-            self.set_node(node);
-            self.at_work = None;
-            // It may have failed just now.
-            self.settle_node(id);
+            self.lose_without_handler(node, (batch, done), ws);
             return None;
         };
+        self.note_arrival(&node, &batch, (done, upto));
         let left_out = choose(&mut node, one_in, (done, upto), batch.len(), &mut ws.selection);
         let began = begun(&mut node, upto - done);
         let (mut is_timed, mut time_ns) = (began.is_some(), None);
@@ -393,6 +384,21 @@ impl Graph {
             before,
             sent,
         })
+    }
+
+    /// The records of a batch from one on are lost at a node that has no handler to run.
+    fn lose_without_handler(&mut self, node: Box<Node>, (batch, done): (Queued, usize), ws: &mut Workspace) {
+        let (id, why) = (node.id, loss_without_handler(node.condition));
+        // Those that still wait as a node ends have not come in.
+        if why != Loss::Removed {
+            self.note_arrival(&node, &batch, (done, batch.len()));
+        }
+        node.gauges.lose(why, (batch.len() - done) as u64);
+        ws.spares.keep_queued(batch);
+        self.set_node(node);
+        self.at_work = None;
+        // It may have failed just now.
+        self.settle_node(id);
     }
 
     /// Takes out what is needed to run an instance of a node because it is due, or to go a step on with its walk.
