@@ -298,9 +298,10 @@ mod tests {
         let unkept = |condition: &str, is_null| Judgement::Unkept { condition: condition.to_owned(), is_null };
         assert_eq!(of(1, Some(1)), filtered("x > 1", false));
         assert_eq!(of(2, Some(1)), unkept("x > 2", false));
-        assert_eq!(of(3, Some(6)), unkept("6 / y > 1", false));
-        // Null, and a row error.
-        assert_eq!([of(3, None), of(3, Some(0))], [unkept("6 / y > 1", true), unkept("6 / y > 1", true)]);
+        // A row error is null, as if `TRY` were around the condition.
+        let divides = "TRY(6 / y > 1)";
+        assert_eq!(of(3, Some(6)), unkept(divides, false));
+        assert_eq!([of(3, None), of(3, Some(0))], [unkept(divides, true), unkept(divides, true)]);
         assert_eq!(of(3, Some(1)), Judgement::Meets);
     }
 
