@@ -1,8 +1,8 @@
 //! `streams`, `tables`, `subscriptions`, `contexts`, `clients`, `mailboxes` and `explain`: what the daemon says of itself.
 
 use crossdock_runtime::info::{
-    ClientInfo, Described, ExplainInfo, HandlerContextInfo, HandlerInfo, MailboxInfo, SessionInfo, StreamInfo,
-    SubscriptionInfo, TableInfo,
+    ClientInfo, Described, ExplainInfo, HandlerContextInfo, HandlerInfo, InputStep, MailboxInfo, SessionInfo,
+    StreamInfo, SubscriptionInfo, TableInfo,
 };
 use hyper::Method;
 use serde::Serialize;
@@ -321,15 +321,15 @@ fn explain_text(plan: &ExplainInfo) -> String {
 fn inputs_text(plan: &ExplainInfo) -> String {
     let mut text = String::new();
     for input in &plan.inputs {
-        let (indent, of) = match &*input.step {
-            "reduction" => (4, "to its reduction"),
-            "reduced" => (2, "reduced, into the state"),
-            _ => (2, "into the state"),
+        let (indent, of) = match input.step {
+            InputStep::Reduction => (4, "to its reduction"),
+            InputStep::Reduced => (2, "reduced, into the state"),
+            InputStep::State => (2, "into the state"),
         };
         let begin = format!("{:indent$}-> ", "");
         let title = format!("stream {}, {of}, at {}", input.stream, input.context);
         push_lines(&title, (&begin, indent + 3), &mut text);
-        let facts = match (input.ns_per_record, input.load_ns_per_s) {
+        let cost = match (input.ns_per_record, input.load_ns_per_s) {
             (Some(ns), Some(load)) => format!(
                 "{ns:.0} ns a record, measured on the latest {}; {} at {} records a second, the peak",
                 count(input.sample_records),
@@ -338,7 +338,8 @@ fn inputs_text(plan: &ExplainInfo) -> String {
             ),
             _ => "unknown: no records of this format have come yet to measure it on".to_owned(),
         };
-        push_lines(&facts, (&" ".repeat(indent + 5), indent + 7), &mut text);
+        let form = if input.form.is_empty() { String::new() } else { format!("{}; ", input.form) };
+        push_lines(&(form + &cost), (&" ".repeat(indent + 5), indent + 7), &mut text);
     }
     let left = plan.headroom_ns_per_s.map(|left| format!("{} left", core_time(left)));
     match (plan.load_ns_per_s, left) {
@@ -492,10 +493,11 @@ mod tests {
 
     #[test]
     fn a_plan_with_state_shows_its_cost_for_each_stream_and_its_context() {
-        let input = |stream: &str, step: &str, context: &str, sample_records| ExplainInputInfo {
+        let input = |stream: &str, step, context: &str, sample_records| ExplainInputInfo {
             stream: stream.into(),
-            step: step.into(),
+            step,
             context: context.into(),
+            form: "kernel".into(),
             rate_msgs_per_s: 2_100_000,
             sample_records,
             ns_per_record: (sample_records > 0).then_some(61.4),
@@ -515,9 +517,9 @@ mod tests {
             output: "n u64".into(),
             is_stateful: true,
             inputs: vec![
-                input("A", "reduced", "g-core-0", 500),
-                input("A", "reduction", "c-core-0", 1000),
-                input("B", "state", "g-core-0", 1000),
+                input("A", InputStep::Reduced, "g-core-0", 500),
+                input("A", InputStep::Reduction, "c-core-0", 1000),
+                input("B", InputStep::State, "g-core-0", 1000),
             ],
             paths: Vec::new(),
         };
@@ -527,28 +529,29 @@ place
 
 cost
   -> stream A, reduced, into the state, at g-core-0
-       61 ns a record, measured on the latest 500; 129 ms/s at 2,100,000 records
-         a second, the peak
-    -> stream A, to its reduction, at c-core-0
-         61 ns a record, measured on the latest 1,000; 129 ms/s at 2,100,000
-           records a second, the peak
-  -> stream B, into the state, at g-core-0
-       61 ns a record, measured on the latest 1,000; 129 ms/s at 2,100,000
+       kernel; 61 ns a record, measured on the latest 500; 129 ms/s at 2,100,000
          records a second, the peak
+    -> stream A, to its reduction, at c-core-0
+         kernel; 61 ns a record, measured on the latest 1,000; 129 ms/s at
+           2,100,000 records a second, the peak
+  -> stream B, into the state, at g-core-0
+       kernel; 61 ns a record, measured on the latest 1,000; 129 ms/s at
+         2,100,000 records a second, the peak
   387 ms/s in all; its context has 611 ms/s left
 ";
         let text = explain_text(&plan);
         assert!(text.contains(expected), "{text}");
-        plan.inputs = vec![input("A", "state", "g-core-0", 0)];
+        plan.inputs = vec![input("A", InputStep::State, "g-core-0", 0)];
         plan.load_ns_per_s = None;
         let text = explain_text(&plan);
         let expected = "\
   -> stream A, into the state, at g-core-0
-       unknown: no records of this format have come yet to measure it on
+       kernel; unknown: no records of this format have come yet to measure it on
   its context has 611 ms/s left
 ";
         assert!(text.contains(expected), "{text}");
-        (plan.inputs, plan.headroom_ns_per_s) = (vec![input(&"long ".repeat(40), "state", "g-core-0", 9)], None);
+        (plan.inputs, plan.headroom_ns_per_s) =
+            (vec![input(&"long ".repeat(40), InputStep::State, "g-core-0", 9)], None);
         plan.place = format!("it would be refused: {}", "why ".repeat(40));
         assert_eq!(explain_text(&plan).lines().find(|line| line.chars().count() > 80), None);
     }

@@ -206,6 +206,11 @@ pub trait Handler: Send {
         0
     }
 
+    /// How many bytes its state may take, of a query with state; 0 by default.
+    fn max_state_bytes(&self) -> usize {
+        0
+    }
+
     /// Exchanges its parameters' values, in constant time: it goes on with the given ones, and those that it had are left
     /// in `values`, to be dropped off the core, or to be set again. Its state stays. Returns whether the values were made
     /// for a handler like this; if not, nothing has changed.

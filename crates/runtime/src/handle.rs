@@ -433,7 +433,7 @@ impl ContextHandle {
             Query::Select(select) => select,
             Query::Stateful(query) => {
                 return match self.shared.access.explain_stateful(caller, query, &snapshot) {
-                    Ok((plan, query)) => Ok(Ok(self.manager().estimate(query)?.explain(plan))),
+                    Ok(planned) => Ok(Ok(self.manager().estimate(planned.query.clone())?.explain(planned))),
                     Err(error) => Ok(Err(error)),
                 };
             }

@@ -363,6 +363,10 @@ impl Handler for StatefulHandler {
         StatefulHandler::state_bytes(self)
     }
 
+    fn max_state_bytes(&self) -> usize {
+        self.program.max_state_bytes
+    }
+
     /// Known of the state of a stream without subscriptions: nothing leaves it.
     fn most_out_bytes(&self) -> Option<usize> {
         self.state.as_ref().filter(|state| state.is_silent()).map(|_| 0)

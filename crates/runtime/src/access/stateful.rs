@@ -4,7 +4,8 @@
 use super::{Access, Action, Caller};
 use crate::catalog::Snapshot;
 use crate::handle::ExplainError;
-use crate::info::{AccessCheckInfo, ExplainInfo};
+use crate::info::AccessCheckInfo;
+use crate::managers::estimated::PlannedQuery;
 use crate::managers::request::SharedQuery;
 use crate::tables::described;
 use crossdock_format::Format;
@@ -57,8 +58,8 @@ impl Access {
         Ok(query)
     }
 
-    /// The plan of a query with state for the newest formats of its streams, whose place and cost the managers know, and the query as
-    /// it would be deployed; a caller's has the views that the rules leave it.
+    /// The plan of a query with state for the newest formats of its streams, whose place and cost the managers know; a caller's query has
+    /// the views that the rules leave it.
     ///
     /// # Errors
     /// The caller may not subscribe to it; a stream has no format yet, or the query does not fit.
@@ -67,7 +68,7 @@ impl Access {
         caller: Option<&Caller>,
         mut query: StatefulQuery,
         snapshot: &Snapshot,
-    ) -> Result<(ExplainInfo, SharedQuery), ExplainError> {
+    ) -> Result<PlannedQuery, ExplainError> {
         match caller {
             Some(caller) => query = self.found_for(caller, query, snapshot)?,
             None => {
@@ -87,26 +88,14 @@ impl Access {
         };
         let program = query.plan(&formats, &BTreeMap::new())?;
         let ids: Vec<String> = formats.iter().map(|(_, format)| format.id().to_string()).collect();
-        let shared = SharedQuery::of(&query, &streams, false);
-        let info = ExplainInfo {
-            stream: streams.join(", "),
-            format: ids.join(", "),
+        Ok(PlannedQuery {
+            formats: ids.join(", "),
             plan: program.to_string()
                 + &described(snapshot.tables(), &program.tables())
                 + &cuts(&query, &program, &formats),
-            place: String::new(),
-            sample_records: 0,
-            ns_per_record: None,
-            selectivity: None,
-            rate_msgs_per_s: 0,
-            load_ns_per_s: None,
-            headroom_ns_per_s: None,
             output: program.output().describe(),
-            is_stateful: true,
-            inputs: Vec::new(),
-            paths: Vec::new(),
-        };
-        Ok((info, shared))
+            query: SharedQuery::of(&query, &streams, false),
+        })
     }
 
     /// Whether a caller may subscribe to a query with state: to each of its streams.

@@ -6,7 +6,6 @@
 //! being made and delivered, and comes back as soon as a run ends.
 
 use crossdock_mailbox::{Batch, PoolConfig};
-use crossdock_query::MAX_STATE_BYTES;
 use crossdock_transport::{HEADER_BYTES, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES};
 
 /// Most bytes of records in one batch that a node makes: the capacity of a packet. A longer record is a batch alone.
@@ -27,10 +26,9 @@ const LEAST_SESSION_QUEUE: usize = 2;
 const SPARE_BUFFERS: usize = 16;
 /// Batches that one run may make at most, so that its output does not take all buffers.
 pub(crate) const MOST_MADE: usize = 16;
-/// Most bytes of output that wait in a node for buffers: a handler whose output does not end must not take all memory.
+/// Most bytes of output that wait in a node for buffers: a handler whose output does not end must not take all memory. Of one with
+/// state as many as the state may take, where these are more.
 pub(crate) const MAX_SPILL_BYTES: usize = 16 << 20;
-/// The same of a query with state: the end of one window may make all of it due at once. As much as is there, where that is more.
-pub(crate) const MAX_STATE_SPILL_BYTES: usize = MAX_STATE_BYTES;
 /// Queues are counted as at least this number, and as a power of two, so that their shares change rarely.
 const LEAST_QUEUES: usize = 4;
 

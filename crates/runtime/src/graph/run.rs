@@ -3,7 +3,7 @@
 use crate::graph::NodeId;
 use crate::graph::arrive::Origin;
 use crate::graph::at_work::AtWork;
-use crate::graph::bounds::{MAX_STATE_SPILL_BYTES, MOST_MADE, PIECE_BYTES};
+use crate::graph::bounds::{MAX_SPILL_BYTES, MOST_MADE, PIECE_BYTES};
 use crate::graph::build::{Workspace, longest_made};
 use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::Loss;
@@ -123,9 +123,8 @@ impl Job {
     pub(crate) fn run(&mut self, ws: &mut Workspace) -> (Outcome, Option<f32>) {
         let share = self.records() as usize * self.batch.payload_bytes() / self.batch.len().max(1);
         ws.builder.begin(share, self.room, self.longest);
-        if self.handler.shares_state() {
-            ws.builder.spill.most = MAX_STATE_SPILL_BYTES.max(self.handler.state_bytes());
-        }
+        // The end of one window may make all of the state due at once.
+        ws.builder.spill.most = MAX_SPILL_BYTES.max(self.handler.max_state_bytes());
         self.measured(ws, |job, selection, ws| match job.time_ns {
             None => process(&mut *job.handler, &job.batch, selection, &mut ws.sink()),
             Some(_) if job.walks => job.walk(ws),

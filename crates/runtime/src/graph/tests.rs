@@ -182,8 +182,10 @@ impl Handler for All {
 }
 
 /// Makes many records of each.
+#[derive(Default)]
 struct Many {
     times: usize,
+    max_state_bytes: usize,
     counters: HandlerCounters,
 }
 
@@ -199,6 +201,10 @@ impl Handler for Many {
             let _ = batch.record(index);
         }
         Verdict::Emit(selection.len() * self.times)
+    }
+
+    fn max_state_bytes(&self) -> usize {
+        self.max_state_bytes
     }
 
     fn counters(&self) -> HandlerCounters {
@@ -607,7 +613,7 @@ fn a_node_of_two_streams_ends_when_both_have_ended() {
 fn a_node_stops_within_a_batch_where_its_output_has_no_room() {
     for (times, large) in [(1, 16), (40, 16), (100, 16), (1000, 24)] {
         let (mut world, mut overlay) = World::with_buffers(2, 1, 4, large);
-        let handler = Box::new(Many { times, counters: HandlerCounters::default() });
+        let handler = Box::new(Many { times, ..Many::default() });
         let instance = Instance { stream: None, format: FORMAT, handler: Some(handler), output: FORMAT };
         let node = added(NodeId(0), vec![instance], (&[0], 9), SchedulingPolicy::default());
         let gauges = Arc::clone(&node.gauges);

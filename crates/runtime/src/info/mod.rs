@@ -669,11 +669,13 @@ pub struct ExplainInfo {
 pub struct ExplainInputInfo {
     /// The stream.
     pub stream: String,
-    /// `state`: its records go into the state. `reduction`: they go to a reduction, a handler in front of it. `reduced`: the records
-    /// that the reduction leaves go into the state.
-    pub step: String,
+    /// What is done with them.
+    pub step: InputStep,
     /// The context where that would run, or runs.
     pub context: String,
+    /// How the conditions on them run and their columns are made: `kernel`, `interpreted` or `direct`.
+    #[serde(default)]
+    pub form: String,
     /// The peak rate of these records in the last minute, in records per second.
     pub rate_msgs_per_s: u64,
     /// Number of records on which the cost was measured; zero if there were none.
@@ -682,6 +684,20 @@ pub struct ExplainInputInfo {
     pub ns_per_record: Option<f64>,
     /// The core time that it takes at that rate, in ns per second; absent without a sample.
     pub load_ns_per_s: Option<u64>,
+}
+
+/// The step of a query with state that takes the records of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum InputStep {
+    /// They go into the state.
+    #[default]
+    State,
+    /// They go to a reduction, a handler in front of the state.
+    Reduction,
+    /// The records that a reduction leaves go into the state.
+    Reduced,
 }
 
 /// A histogram of times.

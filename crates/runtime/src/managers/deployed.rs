@@ -179,7 +179,7 @@ pub(crate) fn need_of<'a>(
     let dearest = dearest(entries);
     let shares = dearest.len().max(1) as u64;
     let mut need: Option<Need> = None;
-    for (name, cost) in dearest {
+    for (name, (_, cost)) in dearest {
         let seen = streams.get(name).map_or(0, |stream| stream.peak_for(spec));
         let rate = spec.peak_msgs_per_s.map_or(seen, |declared| declared / shares);
         let of_stream = Need::of(cost, rate);
@@ -199,13 +199,15 @@ pub(crate) fn need_of<'a>(
     need
 }
 
-/// The highest cost of an entry, for each stream that entries read.
-pub(crate) fn dearest<'a>(entries: impl Iterator<Item = (&'a Entry, &'a Cost)>) -> BTreeMap<&'a str, &'a Cost> {
-    let mut dearest: BTreeMap<&str, &Cost> = BTreeMap::new();
+/// The entry with the highest cost, and that, for each stream that entries read.
+pub(crate) fn dearest<'a>(
+    entries: impl Iterator<Item = (&'a Entry, &'a Cost)>,
+) -> BTreeMap<&'a str, (&'a Entry, &'a Cost)> {
+    let mut dearest: BTreeMap<&str, (&Entry, &Cost)> = BTreeMap::new();
     for (entry, cost) in entries.filter(|(entry, _)| entry.output.is_some()) {
-        let known = dearest.entry(entry.stream.as_str()).or_insert(cost);
-        if cost.ns_per_message > known.ns_per_message {
-            *known = cost;
+        let known = dearest.entry(entry.stream.as_str()).or_insert((entry, cost));
+        if cost.ns_per_message > known.1.ns_per_message {
+            *known = (entry, cost);
         }
     }
     dearest

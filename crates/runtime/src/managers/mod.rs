@@ -11,7 +11,7 @@ pub(crate) mod checkpoints;
 mod connections;
 pub(crate) mod cuts;
 pub(crate) mod deployed;
-mod estimated;
+pub(crate) mod estimated;
 pub(crate) mod events;
 pub(crate) mod handle;
 pub(crate) mod keep;

@@ -69,7 +69,7 @@ impl<'s> Shares<'s, '_> {
         let mut sum = Load::default();
         for stream in &path_node.reads {
             // A format that two of its streams have is the business of one entry; one that waits has none.
-            let Some(cost) = costs.get(stream).or_else(|| costs.values().next()) else { continue };
+            let Some((_, cost)) = costs.get(stream).or_else(|| costs.values().next()) else { continue };
             let rate = rate_msgs_per_s as f64 * self.of_stream(stream);
             sum = sum + cost.load(rate.ceil() as u64);
         }

@@ -47,6 +47,17 @@ impl Placement {
     }
 }
 
+/// The specification of the handler that runs a subscription's query.
+pub(super) fn query_spec(name: &str, sql: &str, streams: &[String], shared: Option<&SharedQuery>) -> HandlerSpec {
+    HandlerSpec {
+        name: name.to_owned(),
+        sql: Some(sql.to_owned()),
+        input_streams: streams.to_vec(),
+        subscription_views: shared.map(|shared| shared.views.clone()),
+        ..HandlerSpec::default()
+    }
+}
+
 impl Managers {
     /// Deploys a subscription's query where it fits, unless a handler runs the same already.
     pub(super) fn place_query(&mut self, query: Box<Query>) -> Answered {
@@ -56,16 +67,9 @@ impl Managers {
             return Answered::Now;
         }
         let name = handler_of(query.subscription);
-        let (sql, input_streams) = (Some(query.sql.clone()), query.streams.clone());
-        let on_row_error = query.row_errors.into();
-        let views = query.shared.as_ref().map(|shared| shared.views.clone());
         let spec = HandlerSpec {
-            name: name.clone(),
-            sql,
-            input_streams,
-            on_row_error,
-            subscription_views: views,
-            ..HandlerSpec::default()
+            on_row_error: query.row_errors.into(),
+            ..query_spec(&name, &query.sql, &query.streams, query.shared.as_ref())
         };
         if self.handlers.contains_key(&name) {
             // A user deployed a handler of that name.
@@ -134,16 +138,22 @@ impl Managers {
         }
     }
 
+    /// Whether these bytes of state are more than there is room for: how many are taken then, by queries and the states of streams, and
+    /// how many all may take.
+    pub(super) fn lacks_state_room(&self, wanted: u64) -> Option<(u64, u64)> {
+        let taken = self.state_bytes_but("").saturating_add(self.query_bytes());
+        let most = self.config.max_query_state_bytes;
+        (taken.saturating_add(wanted) > most).then_some((taken, most))
+    }
+
     /// Why one more query with state finds no room, if all of them together could take more memory than they may.
     pub(super) fn refused_for_state(&self, query: Option<&SharedQuery>) -> Option<String> {
         let wanted = query?.max_state_bytes;
         let there = self.queries.values().filter_map(Placement::max_state_bytes).count();
-        let (taken, most) =
-            (self.state_bytes_but("").saturating_add(self.query_bytes()), self.config.max_query_state_bytes);
-        (taken.saturating_add(wanted) > most).then(|| {
+        self.lacks_state_room(wanted).map(|(taken, most)| {
             format!(
                 "the query's state may take {wanted} bytes, and {there} different queries of subscriptions and the states of streams {taken}; \
-                 together they may take {most}: use the text of one of them, say less with MAX STATE behind the query, wait until one has \
+                 together they may take {most}: use the text of one of them, set a smaller MAX STATE behind the query, wait until one has \
                  gone, or raise `max_query_state_bytes` under [platform]"
             )
         })

@@ -1,23 +1,18 @@
 //! The place and cost that a query with state would have as a subscription's, for `explain`: it is planned and measured as when it is
 //! deployed, on records of its streams, and nothing is changed.
 
-use crate::info::ExplainInputInfo;
+use crate::info::{ExplainInputInfo, InputStep};
 use crate::managers::Managers;
-use crate::managers::change::EstimatedHandler;
-use crate::managers::deployed::dearest;
-use crate::managers::estimated::{QueryEstimate, REDUCED};
+use crate::managers::change::{EstimatedHandler, EstimatedInput};
+use crate::managers::estimated::QueryEstimate;
+use crate::managers::queries::query_spec;
 use crate::managers::request::{ControlRequest, SharedQuery, handler_of};
-use crate::managers::spec::HandlerSpec;
 use crate::managers::waiting::Answered;
 use crossdock_engine::QueryPart;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A subscription's number that none has.
 const NO_SUBSCRIPTION: u64 = 0;
-
-/// Steps of [`ExplainInputInfo::step`].
-const STATE: &str = "state";
-const REDUCTION: &str = "reduction";
 
 impl Managers {
     /// Answers with a query's place and cost.
@@ -41,13 +36,7 @@ impl Managers {
         if let Some(why) = self.refused_for_state(Some(query)) {
             return Some(QueryEstimate::refused(&why));
         }
-        let spec = HandlerSpec {
-            name: handler_of(NO_SUBSCRIPTION),
-            sql: Some(query.sql.clone()),
-            input_streams: query.streams.clone(),
-            subscription_views: Some(query.views.clone()),
-            ..HandlerSpec::default()
-        };
+        let spec = query_spec(&handler_of(NO_SUBSCRIPTION), &query.sql, &query.streams, Some(query));
         let cut = self.cut(Some(query), spec).ok()?;
         let new = match self.estimate_handlers(&cut.change())? {
             Ok(new) => new,
@@ -70,9 +59,7 @@ impl Managers {
         let estimate = |name: &String| {
             let there = self.handlers.get(name)?;
             let context = self.watch.name(self.overlay.placed(there.node)?.at).to_owned();
-            let costs = dearest(there.entries.iter().map(|entry| (entry, &entry.cost)));
-            let rate = |stream: &str| streams.get(stream).map_or(0, |known| known.peak_msgs_per_s);
-            let inputs = costs.into_iter().map(|(stream, cost)| (stream.to_owned(), *cost, rate(stream))).collect();
+            let inputs = EstimatedInput::of(&there.entries, &streams);
             Some(EstimatedHandler { spec: there.spec.clone(), context, inputs })
         };
         names.iter().filter_map(estimate).collect()
@@ -97,13 +84,12 @@ impl Managers {
         let mut inputs = Vec::new();
         for stream in streams {
             let name = instead.get(stream);
-            let step = if name.is_some() { REDUCED } else { STATE };
-            let read = state.inputs.iter().filter(|(read, ..)| read == name.unwrap_or(stream));
-            inputs.extend(read.map(|(_, cost, rate)| input((stream, step), &state.context, (cost, *rate))));
+            let step = if name.is_some() { InputStep::Reduced } else { InputStep::State };
+            let read = state.inputs.iter().filter(|input| input.stream == *name.unwrap_or(stream));
+            inputs.extend(read.map(|input| shown(stream, step, &state.context, input)));
             for reduction in handlers.iter().filter(|handler| Some(&handler.spec.name) == name) {
                 let read = reduction.inputs.iter();
-                inputs
-                    .extend(read.map(|(_, cost, rate)| input((stream, REDUCTION), &reduction.context, (cost, *rate))));
+                inputs.extend(read.map(|input| shown(stream, InputStep::Reduction, &reduction.context, input)));
             }
         }
         let at = self.watch.find(&state.context).map(|at| usize::from(at.0));
@@ -113,19 +99,17 @@ impl Managers {
 }
 
 /// An input with its cost; without a sample none is known.
-fn input(
-    (stream, step): (&str, &str),
-    context: &str,
-    (cost, rate): (&crossdock_control::load::Cost, u64),
-) -> ExplainInputInfo {
+fn shown(stream: &str, step: InputStep, context: &str, input: &EstimatedInput) -> ExplainInputInfo {
+    let EstimatedInput { stream: _, cost, rate_msgs_per_s, form } = input;
     let is_measured = cost.sample_messages > 0;
     ExplainInputInfo {
         stream: stream.to_owned(),
-        step: step.to_owned(),
+        step,
         context: context.to_owned(),
-        rate_msgs_per_s: rate,
+        form: form.clone(),
+        rate_msgs_per_s: *rate_msgs_per_s,
         sample_records: cost.sample_messages,
         ns_per_record: is_measured.then(|| cost.ns_of_message()),
-        load_ns_per_s: is_measured.then(|| cost.load(rate).time_ns_per_s),
+        load_ns_per_s: is_measured.then(|| cost.load(*rate_msgs_per_s).time_ns_per_s),
     }
 }

@@ -105,9 +105,7 @@ impl Managers {
 
     /// Takes room for the rows that a subscription keeps in order, and for the changes that wait for it, these bytes at most.
     fn take_ordered(&self, bytes: u64) -> Result<u64, String> {
-        let (taken, most) =
-            (self.state_bytes_but("").saturating_add(self.query_bytes()), self.config.max_query_state_bytes);
-        if bytes > 0 && taken.saturating_add(bytes) > most {
+        if let Some((taken, most)) = self.lacks_state_room(bytes).filter(|_| bytes > 0) {
             return Err(format!(
                 "the rows that it keeps in order or while it is slow may take {bytes} bytes, the states of streams and the other queries with state of \
                  subscriptions {taken}, and all together no more than {most}: declare the key with fewer (`--max-bytes`), wait until one \

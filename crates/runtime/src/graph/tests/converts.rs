@@ -151,7 +151,7 @@ fn a_session_that_blocks_loses_nothing_behind_a_conversion() {
         world.graphs[0].0.limit_sessions(4);
         let gauges = [0, 1].map(|key| accept(&mut world, key, SchedulingPolicy::default()));
         let mut stock = Stock::default();
-        let many = Box::new(Many { times, counters: HandlerCounters::default() });
+        let many = Box::new(Many { times, ..Many::default() });
         stock.put(1, instance(FORMAT, many, MADE));
         [0, 1].into_iter().for_each(|key| route(&mut world, key, vec![(FORMAT, Take::Convert(1))], &mut stock));
         assert_eq!(converts(&world), 1, "it is made once for both");

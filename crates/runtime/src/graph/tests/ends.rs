@@ -15,7 +15,7 @@ struct Made {
 
 /// A handler that makes `times` records of each, long ones.
 fn instance(times: usize) -> Instance {
-    let handler = Box::new(Many { times, counters: HandlerCounters::default() });
+    let handler = Box::new(Many { times, ..Many::default() });
     Instance { stream: None, format: FORMAT, handler: Some(handler), output: FORMAT }
 }
 

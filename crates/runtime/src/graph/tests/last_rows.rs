@@ -78,7 +78,7 @@ fn collect((records, row_bytes): (u64, usize), walks: bool, (collects_at, reads_
     world.graphs.iter_mut().for_each(|(graph, _)| graph.set_epoch(COLLECTING_EPOCH_NS));
     let policy = SchedulingPolicy::default();
     let collects = added(NodeId(0), vec![Collecting::instance(row_bytes, walks)], (&[0], 9), policy);
-    let handler = Box::new(Many { times: 1, counters: HandlerCounters::default() });
+    let handler = Box::new(Many { times: 1, ..Many::default() });
     let copies = Instance { stream: None, format: FORMAT, handler: Some(handler), output: FORMAT };
     let reads = added(NodeId(1), vec![copies], (&[9], 10), policy);
     let edits = add(collects, collects_at).into_iter().chain(add(reads, reads_at)).collect();

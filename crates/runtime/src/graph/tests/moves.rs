@@ -9,7 +9,7 @@ use crate::platform::overlay::NotOrdered;
 fn output_that_waits_for_buffers_leaves_before_its_format_goes() {
     const NEXT: u64 = FORMAT + 1;
     let many = |format, output, times| {
-        let handler = Box::new(Many { times, counters: HandlerCounters::default() });
+        let handler = Box::new(Many { times, ..Many::default() });
         Instance { stream: None, format, handler: Some(handler), output }
     };
     // The handler stays where it is, or goes elsewhere.

@@ -4,7 +4,7 @@ use super::*;
 use crate::graph::gauges::{Loss, NodeGauges};
 
 fn many(times: usize) -> Vec<Instance> {
-    let handler = Box::new(Many { times, counters: HandlerCounters::default() });
+    let handler = Box::new(Many { times, ..Many::default() });
     vec![Instance { stream: None, format: FORMAT, handler: Some(handler), output: FORMAT }]
 }
 

@@ -487,21 +487,26 @@ fn a_handler_with_state_gets_few_records_at_a_time() {
     assert!((2..=STATE_RECORDS).contains(&most), "{most}");
 }
 
-/// Output of one record that has no end is dropped beyond a bound, and counted.
+/// Output of one record that has no end is dropped beyond a bound, and counted: with state, beyond what that may take.
 #[test]
 fn output_without_an_end_is_counted_where_it_is_dropped() {
-    let (mut world, mut overlay) = World::new(1, 1, 4);
-    let handler = Box::new(Many { times: 10_000, counters: HandlerCounters::default() });
-    let instance = Instance { stream: None, format: FORMAT, handler: Some(handler), output: FORMAT };
-    let node = added(NodeId(0), vec![instance], (&[0], 9), SchedulingPolicy::default());
-    let gauges = Arc::clone(&node.gauges);
-    change(&mut world, &mut overlay, add(node, 0).into());
-    world.subscribe(9);
-    come(&mut world, 0, FORMAT, 1);
-    let left = gauges.records_out.get();
-    assert!((4000..10_000).contains(&left), "{left}");
-    assert_eq!(gauges.losses(), [("no_buffer".to_owned(), 10_000 - left)]);
-    assert_eq!(world.sessions.count(9), left);
+    for (max_state_bytes, least, most) in
+        [(0, 4000, 5000), (1 << 20, 4000, 5000), (32 << 20, 8000, 9000), (64 << 20, 10_000, 10_000)]
+    {
+        let (mut world, mut overlay) = World::new(1, 1, 4);
+        let handler = Box::new(Many { times: 10_000, max_state_bytes, ..Many::default() });
+        let instance = Instance { stream: None, format: FORMAT, handler: Some(handler), output: FORMAT };
+        let node = added(NodeId(0), vec![instance], (&[0], 9), SchedulingPolicy::default());
+        let gauges = Arc::clone(&node.gauges);
+        change(&mut world, &mut overlay, add(node, 0).into());
+        world.subscribe(9);
+        come(&mut world, 0, FORMAT, 1);
+        let left = gauges.records_out.get();
+        assert!((least..=most).contains(&left), "{max_state_bytes}: {left}");
+        let lost = (left < 10_000).then(|| ("no_buffer".to_owned(), 10_000 - left));
+        assert_eq!(gauges.losses(), Vec::from_iter(lost));
+        assert_eq!(world.sessions.count(9), left);
+    }
 }
 
 #[test]

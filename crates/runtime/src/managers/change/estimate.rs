@@ -2,7 +2,7 @@
 
 use super::{PlannedHandler, Prepared};
 use crate::managers::Managers;
-use crate::managers::deployed::{KnownStream, dearest};
+use crate::managers::deployed::{Entry, KnownStream, dearest};
 use crate::managers::request::ChangeRequest;
 use crate::managers::spec::HandlerSpec;
 use crate::refusal::Stopped;
@@ -25,8 +25,35 @@ pub(in crate::managers) struct EstimatedHandler {
     pub(in crate::managers) spec: HandlerSpec,
     /// Its context.
     pub(in crate::managers) context: String,
-    /// The streams that it reads, with its estimate for the dearest format of each, and the most records a second.
-    pub(in crate::managers) inputs: Vec<(String, Cost, u64)>,
+    /// The streams that it reads.
+    pub(in crate::managers) inputs: Vec<EstimatedInput>,
+}
+
+/// The estimate of a handler for a stream that it reads, in the format for which it is dearest.
+pub(in crate::managers) struct EstimatedInput {
+    pub(in crate::managers) stream: String,
+    pub(in crate::managers) cost: Cost,
+    /// The most records a second.
+    pub(in crate::managers) rate_msgs_per_s: u64,
+    /// How the parts of its program run.
+    pub(in crate::managers) form: String,
+}
+
+impl EstimatedInput {
+    /// Those of a handler with these entries.
+    pub(in crate::managers) fn of<'a>(
+        entries: impl IntoIterator<Item = &'a Entry>,
+        streams: &BTreeMap<String, KnownStream>,
+    ) -> Vec<EstimatedInput> {
+        let dearest = dearest(entries.into_iter().map(|entry| (entry, &entry.cost)));
+        let of_stream = |(stream, (entry, cost)): (&str, (&Entry, &Cost))| EstimatedInput {
+            stream: stream.to_owned(),
+            cost: *cost,
+            rate_msgs_per_s: streams.get(stream).map_or(0, |known| known.peak_msgs_per_s),
+            form: entry.form.as_ref().map(ToString::to_string).unwrap_or_default(),
+        };
+        dearest.into_iter().map(of_stream).collect()
+    }
 }
 
 /// The cost of new handlers.
@@ -121,9 +148,7 @@ impl Managers {
         let of_change = |change: control::Change| {
             let after = change.after.filter(|_| change.action == Action::Deploy)?;
             let handler = handlers.get(&change.handler)?;
-            let costs = dearest(handler.compiled.iter().flat_map(|of| &of.entries).map(|entry| (entry, &entry.cost)));
-            let rate = |stream: &str| streams.get(stream).map_or(0, |known| known.peak_msgs_per_s);
-            let inputs = costs.into_iter().map(|(stream, cost)| (stream.to_owned(), *cost, rate(stream))).collect();
+            let inputs = EstimatedInput::of(handler.compiled.iter().flat_map(|of| &of.entries), &streams);
             Some(EstimatedHandler { spec: handler.spec.clone(), context: after.context, inputs })
         };
         let refused =

@@ -756,5 +756,5 @@ mod scope;
 mod steps;
 mod wanted;
 
-pub(super) use estimate::{Estimate, EstimatedHandler};
+pub(super) use estimate::{Estimate, EstimatedHandler, EstimatedInput};
 use wanted::WantedSpecs;

@@ -8,7 +8,7 @@ use super::*;
 use crossdock_format::Record;
 use crossdock_query::{Interpreter, Program, Projection, View};
 use crossdock_runtime::{QueryCuts, StateSpec};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread::JoinHandle;
 
 /// The conditions of rules and of queries.
@@ -277,16 +277,15 @@ impl World {
     }
 
     fn read(&mut self, stream: &str, waits: bool) {
-        let before = self.context.subscriptions().unwrap().len();
+        let ids = || self.context.subscriptions().unwrap().into_iter().map(|subscription| subscription.id);
+        // Not their number: one that a handler has refused may go meanwhile.
+        let before: BTreeSet<u64> = ids().collect();
         let builder = reader(&self.addr, DESK, &format!("SELECT * FROM {stream}"));
         let builder = if waits { builder.wait_for_stream(PATIENCE) } else { builder };
         let reading = std::thread::spawn(move || builder.connect().map(|mut subscriber| rows(&mut subscriber)));
         if waits {
             // Refused at once, where no pattern lets it wait.
-            let context = &self.context;
-            await_that("it waits, or is refused", || {
-                reading.is_finished() || context.subscriptions().unwrap().len() > before
-            });
+            await_that("it waits, or is refused", || reading.is_finished() || ids().any(|id| !before.contains(&id)));
         }
         self.derived.push(reading);
     }

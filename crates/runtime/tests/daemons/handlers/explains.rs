@@ -3,7 +3,7 @@
 use super::stateful::{publish_timed, publisher_of, timed};
 use super::*;
 use crossdock_runtime::QueryCuts;
-use crossdock_runtime::info::{ExplainInfo, ExplainInputInfo};
+use crossdock_runtime::info::{ExplainInfo, ExplainInputInfo, InputStep};
 
 const JOIN: &str = "SELECT a.number AS n, b.number AS m FROM A a JOIN B b \
     ON a.k = b.k AND b.at BETWEEN a.at - INTERVAL '14' SECOND AND a.at WHERE a.k < 2";
@@ -14,8 +14,8 @@ fn explained(context: &ContextHandle, sql: &str) -> ExplainInfo {
     plan
 }
 
-fn steps(plan: &ExplainInfo) -> Vec<(&str, &str)> {
-    plan.inputs.iter().map(|input| (&*input.stream, &*input.step)).collect()
+fn steps(plan: &ExplainInfo) -> Vec<(&str, InputStep)> {
+    plan.inputs.iter().map(|input| (&*input.stream, input.step)).collect()
 }
 
 /// Its cost is known, and so is its load at the rate that its stream has had.
@@ -30,7 +30,7 @@ fn a_query_with_state_is_measured_on_each_of_its_streams_that_has_had_records() 
     let names: Vec<String> = context.manager().contexts().unwrap().into_iter().map(|context| context.name).collect();
 
     let plan = explained(&context, JOIN);
-    assert_eq!(steps(&plan), [("A", "state"), ("B", "state")]);
+    assert_eq!(steps(&plan), [("A", InputStep::State), ("B", InputStep::State)]);
     assert!(
         plan.inputs.iter().all(|input| input.ns_per_record.is_none() && input.load_ns_per_s.is_none()),
         "{plan:#?}"
@@ -49,6 +49,7 @@ fn a_query_with_state_is_measured_on_each_of_its_streams_that_has_had_records() 
     crate::hostile::await_that("the context has seen all", || records("A") == 700);
     let plan = explained(&context, JOIN);
     let [a, b] = &plan.inputs[..] else { panic!("{plan:#?}") };
+    assert!([a, b].iter().all(|input| ["kernel", "interpreted"].contains(&&*input.form)), "{plan:#?}");
     assert!(is_measured(a) && !is_measured(b) && a.rate_msgs_per_s >= 700, "{plan:#?}");
     // Of the whole only the sum of what is known of all would be one.
     assert_eq!((plan.sample_records, plan.load_ns_per_s), (a.sample_records, None), "{plan:#?}");
@@ -67,7 +68,7 @@ fn a_query_with_state_is_measured_on_each_of_its_streams_that_has_had_records() 
         handler.context.as_deref().unwrap(),
         handler.name
     );
-    assert_eq!((&plan.place, steps(&plan)), (&place, vec![("A", "state"), ("B", "state")]));
+    assert_eq!((&plan.place, steps(&plan)), (&place, vec![("A", InputStep::State), ("B", InputStep::State)]));
     assert!(is_measured(&plan.inputs[0]), "{plan:#?}");
 }
 
@@ -76,7 +77,7 @@ fn a_query_that_is_cut_shows_its_reductions_too() {
     let (context, addr) = start(|config| config.platform.query_cuts = QueryCuts::Always);
     let _publishers = ["A", "B"].map(|stream| publisher_of(&addr, stream, &timed(), Transport::Udp));
     // All records of B, and all of their fields, go into the state.
-    let wanted = vec![("A", "reduced"), ("A", "reduction"), ("B", "state")];
+    let wanted = vec![("A", InputStep::Reduced), ("A", InputStep::Reduction), ("B", InputStep::State)];
     assert_eq!(steps(&explained(&context, JOIN)), wanted);
     let _subscriber = Subscriber::builder(&addr).sql(JOIN).connect().unwrap();
     let plan = explained(&context, JOIN);
