@@ -41,7 +41,7 @@ const INPUT_LIMIT_S: u32 = 10;
 const MEMORY_LIMIT_MIB: u32 = 1024;
 
 /// How long each target runs as part of `cargo xtask test`, in seconds; [`SECONDS`] names another time.
-const GATE_S: u32 = 6;
+const GATE_S: u32 = 4;
 
 /// The environment variable with the seconds that each target runs as part of `cargo xtask test`.
 const SECONDS: &str = "CROSSDOCK_FUZZ_SECONDS";

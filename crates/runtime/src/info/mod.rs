@@ -673,7 +673,7 @@ pub struct ExplainInputInfo {
     pub step: InputStep,
     /// The context where that would run, or runs.
     pub context: String,
-    /// How the conditions on them run and their columns are made: `kernel`, `interpreted` or `direct`.
+    /// How the conditions on them run and their columns are made: `kernel`, `interpreted` or `unchanged`.
     #[serde(default)]
     pub form: String,
     /// The peak rate of these records in the last minute, in records per second.

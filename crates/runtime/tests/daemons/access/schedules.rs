@@ -332,7 +332,7 @@ fn no_schedule_shows_what_a_rule_hides() {
     let seed = std::env::var("CROSSDOCK_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed: u64 = seed.unwrap_or_else(|| fastrand::u64(..));
     println!("CROSSDOCK_SEED={seed} repeats this");
-    for number in 0..u64::from(crate::contexts::tries(16, 4)) {
+    for number in 0..u64::from(crate::contexts::tries(8, 4)) {
         let mut world = World::start(seed.wrapping_add(number));
         (0..20).for_each(|_| world.step());
         world.end();

@@ -21,7 +21,7 @@ const ROUNDS: usize = 6;
 #[test]
 fn every_counter_says_what_was_sent_and_received() {
     let name = "every_counter_says_what_was_sent_and_received";
-    let runs = tries(16, 4);
+    let runs = tries(8, 4);
     let mut causes = BTreeSet::new();
     crossdock_sim::check(name, runs, |seed| {
         let mut rng = Rng::with_seed(seed);

@@ -353,7 +353,7 @@ fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
         publisher.finish().unwrap();
         next
     });
-    let (changes, mut taken) = (tries(1000, 300), BTreeMap::new());
+    let (changes, mut taken) = (tries(700, 300), BTreeMap::new());
     for round in 0..changes {
         let again = |name: &str| match name {
             "counted" => native("counted", "number", "N", &[("field", "n1")]),

@@ -75,7 +75,7 @@ fn take_all(addr: &str, way: Transport, stream: &str) -> JoinHandle<Vec<u64>> {
 #[test]
 fn replicas_are_swapped_under_traffic_and_each_publishers_records_come_once_and_in_order() {
     // Changes of each handler, and the records of each publisher for each.
-    let (rounds, records) = (u64::from(tries(30, 10)), 1000);
+    let (rounds, records) = (u64::from(tries(16, 8)), 1000);
     for contexts in [1, 3] {
         let directory = tempfile::tempdir().unwrap();
         let (context, addr) = start_io(contexts, directory.path());
