@@ -19,6 +19,7 @@ mod functions;
 #[path = "../../../query/tests/generate/mod.rs"]
 mod generate;
 mod joins;
+mod lists;
 mod lookups;
 mod ours;
 mod over;
@@ -42,6 +43,7 @@ use events::Events;
 use expressions::ExpressionsBuilder;
 use fastrand::Rng;
 use joins::JoinSpec;
+use lists::Lists;
 use lookups::LookupSpec;
 use ours::{Compared, Failure, judge};
 use over::OverSpec;
@@ -98,6 +100,7 @@ impl QueryKind {
 struct CasesBuilder {
     kind: QueryKind,
     expressions: Option<ExpressionsBuilder>,
+    lists: Lists,
     fixed: Vec<Spec>,
 }
 
@@ -105,7 +108,7 @@ impl CasesBuilder {
     fn new(kind: QueryKind) -> CasesBuilder {
         let expressions = (kind == QueryKind::Expressions).then(ExpressionsBuilder::new);
         let fixed = if kind == QueryKind::Over { over::fixed() } else { steps::fixed() };
-        CasesBuilder { kind, expressions, fixed: fixed.into_iter().map(Spec::Fixed).collect() }
+        CasesBuilder { kind, expressions, lists: Lists::new(), fixed: fixed.into_iter().map(Spec::Fixed).collect() }
     }
 
     /// The rows of a batch, and queries over them.
@@ -114,20 +117,22 @@ impl CasesBuilder {
         if let Some(expressions) = &mut self.expressions {
             return expressions.batch(seed, queries);
         }
+        let lists = &mut self.lists;
+        lists.begin(seed);
         let mut events = Events::new(seed);
         let mut random = Rng::with_seed(!seed);
         if self.kind == QueryKind::Tables {
             lookups::with_table(&mut events, &mut random);
         }
         let spec = |_| match self.kind {
-            QueryKind::Joins => Spec::Join(JoinSpec::new(&events, &mut random)),
-            QueryKind::Tables => Spec::Lookup(LookupSpec::new(&events, &mut random)),
-            QueryKind::Changes => Spec::Changes(ChangesSpec::new(&mut random)),
+            QueryKind::Joins => Spec::Join(JoinSpec::new(&events, lists, &mut random)),
+            QueryKind::Tables => Spec::Lookup(LookupSpec::new(&events, lists, &mut random)),
+            QueryKind::Changes => Spec::Changes(ChangesSpec::new(lists, &mut random)),
             // The fixed queries say nothing of rows out of order.
             _ if events.is_tame && random.bool() => self.fixed[random.usize(0..self.fixed.len())].clone(),
-            QueryKind::Over => Spec::Over(OverSpec::new(&mut random)),
-            _ if random.u8(0..4) == 0 => Spec::Shared(SharedSpec::new(&events, &mut random)),
-            _ => Spec::Window(WindowSpec::new(&events, &mut random)),
+            QueryKind::Over => Spec::Over(OverSpec::new(lists, &mut random)),
+            _ if random.u8(0..4) == 0 => Spec::Shared(SharedSpec::new(&events, lists, &mut random)),
+            _ => Spec::Window(WindowSpec::new(&events, lists, &mut random)),
         };
         let specs = (0..queries).map(spec).collect();
         (events.case, specs)
