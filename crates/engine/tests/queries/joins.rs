@@ -46,7 +46,8 @@ pub(crate) const PAIRS: &[&str] =
 
 /// Conditions on one stream. They are computed before the step, so a watermark is that of the rows that pass; DuckDB's query does not say
 /// so, and they are made only where no row is late.
-pub(crate) const OF_ONE: &[&str] = &["s.v > 0", "q.w <= 4", "q.k <> ''", "s.b IS NOT FALSE"];
+pub(crate) const OF_ONE: &[&str] =
+    &["s.v > 0", "q.w <= 4", "q.k <> ''", "s.b IS NOT FALSE", "s.id IS NULL", "q.id IS NOT NULL"];
 
 /// Conditions of WHERE, on the result.
 pub(crate) const WHERES: &[&str] =
@@ -172,7 +173,9 @@ impl JoinSpec {
         let outputs = (0..random.usize(1..5)).map(|_| output(lists, random)).collect();
         let has_late = events.disorder_s > 0;
         let condition = match random.u8(0..4) {
-            0 if !has_late && is_asof => Some(lists.condition_or(&["q.w <= 4"], random, &ONLY_Q)),
+            0 if !has_late && is_asof => {
+                Some(lists.condition_or(&["q.w <= 4", "q.w <= 4", "q.id IS NULL"], random, &ONLY_Q))
+            }
             0 if !has_late => Some(condition_on_one(lists, random)),
             1 if !is_asof => Some(condition_on_pairs(lists, random)),
             _ => None,

@@ -315,6 +315,10 @@ fn the_kinds_have_the_cases_that_they_are_to_have() {
                 "null]",
                 "window_start",
                 "JOIN q r",
+                ", s.nums",
+                " ANY(q.nums)",
+                " ALL(s.tags)",
+                "s.id IS NULL",
             ],
         ),
         (
@@ -334,11 +338,21 @@ fn the_kinds_have_the_cases_that_they_are_to_have() {
                 "FROM p JOIN m",
                 "FULL JOIN p z",
                 "FROM p UNION ALL SELECT * FROM p",
+                "i16[]",
+                "[]\"",
+                "(tags[",
+                " ANY(nums)",
+                " ALL(tags)",
+                "tags @> ARRAY[",
+                "ANY(array_agg(v))",
             ],
         ),
-        (QueryKind::Tables, &["\ntable q k\n", "LEFT JOIN", "JOIN q r", "WHERE", "table q ts\n", "null]"]),
-        (QueryKind::Changes, &["JOIN q", "CHANGES", "HAVING", "DISTINCT", "OVER", "WHERE", "FILTER", "UNION ALL"]),
-        (QueryKind::Over, &["PARTITION BY", "UNBOUNDED", "lag(", "row_number()", "FILTER", "WINDOW w"]),
+        (QueryKind::Tables, &["\ntable q k\n", "LEFT JOIN", "JOIN q r", "WHERE", "table q ts\n", "null]", "q.tags["]),
+        (
+            QueryKind::Changes,
+            &["JOIN q", "CHANGES", "HAVING", "DISTINCT", "OVER", "WHERE", "FILTER", "UNION ALL", "q.tags["],
+        ),
+        (QueryKind::Over, &["PARTITION BY", "UNBOUNDED", "lag(", "row_number()", "FILTER", "WINDOW w", "(nums["]),
     ] {
         let mut builder = CasesBuilder::new(kind);
         let mut all = String::new();
