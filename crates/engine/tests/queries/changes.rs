@@ -3,12 +3,21 @@
 use fastrand::Rng;
 
 use crate::case::Rule;
-use crate::joins::{OUTPUTS, PAIRS};
+use crate::joins::{condition_on_pairs, output};
+use crate::lists::{Lists, OF_S, Term};
 use crate::spec::Texts;
 use crate::windows::FILTERS;
 
 /// Equal columns of two streams.
-const ON: &[&str] = &["s.k = q.k", "s.j = q.j", "s.v = q.w", "s.x = q.x", "s.t = q.k AND s.j = q.j"];
+const ON: &[&str] = &[
+    "s.nums[1] = q.j",
+    "s.tags[1] = q.tags[1]",
+    "s.k = q.k",
+    "s.j = q.j",
+    "s.v = q.w",
+    "s.x = q.x",
+    "s.t = q.k AND s.j = q.j",
+];
 
 /// Bounds of time that are no interval, or of one side.
 const TIMES: &[&str] = &["q.ts >= s.ts", "q.ts < s.ts", "s.id < q.id AND q.ts >= s.ts"];
@@ -78,39 +87,39 @@ enum Above {
 /// A query of this kind.
 #[derive(Clone, Debug)]
 pub(crate) enum ChangesSpec {
-    Join { on: &'static str, pair: Option<&'static str>, time: Option<&'static str>, outputs: Vec<&'static str> },
+    Join { on: &'static str, pair: Option<Term>, time: Option<&'static str>, outputs: Vec<Term> },
     Groups(GroupsSpec),
 }
 
 /// Groups, and what is done with them.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupsSpec {
-    keys: [&'static str; 2],
+    keys: [Term; 2],
     value: &'static str,
     /// Of a join of both streams.
     is_joined: bool,
-    filter: Option<&'static str>,
+    filter: Option<Term>,
     having: Option<&'static str>,
     condition: Option<&'static str>,
     above: Above,
 }
 
 impl ChangesSpec {
-    pub(crate) fn new(random: &mut Rng) -> ChangesSpec {
+    pub(crate) fn new(lists: &mut Lists, random: &mut Rng) -> ChangesSpec {
         let one = |all: &[&'static str], random: &mut Rng| all[random.usize(0..all.len())];
         let maybe = |all: &[&'static str], random: &mut Rng| (random.u8(0..4) == 0).then(|| one(all, random));
         if random.u8(0..5) == 0 {
-            let outputs = (0..random.usize(1..4)).map(|_| one(OUTPUTS, random)).collect();
+            let outputs = (0..random.usize(1..4)).map(|_| output(lists, random)).collect();
             return ChangesSpec::Join {
                 on: one(ON, random),
-                pair: maybe(PAIRS, random),
+                pair: (random.u8(0..4) == 0).then(|| condition_on_pairs(lists, random)),
                 time: maybe(TIMES, random),
                 outputs,
             };
         }
         let (value, is_summed) = INNER[random.usize(0..INNER.len())];
-        let first = one(KEYS, random);
-        let second = one(KEYS, random);
+        let first = lists.value_or(KEYS, random, &OF_S);
+        let second = lists.value_or(KEYS, random, &OF_S);
         let above = match random.u8(0..10) {
             0 => Above::Changes,
             1 => Above::Distinct,
@@ -137,7 +146,7 @@ impl ChangesSpec {
             keys: [first, second],
             value,
             is_joined: !is_over && random.u8(0..4) == 0,
-            filter: maybe(FILTERS, random),
+            filter: (random.u8(0..4) == 0).then(|| lists.condition_or(FILTERS, random, &OF_S)),
             having: maybe(HAVINGS, random).filter(|_| !is_over),
             condition: maybe(WHERES, random).filter(|_| !is_over),
             above,
@@ -155,11 +164,14 @@ impl ChangesSpec {
     pub(crate) fn texts(&self) -> Texts {
         match self {
             ChangesSpec::Join { on, pair, time, outputs } => {
-                let outputs_text: String = outputs.iter().map(|output| format!(", {output}")).collect();
-                let more: String = pair.iter().chain(time).map(|condition| format!(" AND {condition}")).collect();
-                let query = format!("SELECT s.id, q.id{outputs_text} FROM s JOIN q ON {on}{more}");
+                let text = |is_theirs: bool| {
+                    let outputs: String = outputs.iter().map(|output| format!(", {}", output.sql(is_theirs))).collect();
+                    let pair = pair.as_ref().map_or(String::new(), |pair| format!(" AND ({})", pair.sql(is_theirs)));
+                    let time = time.map_or(String::new(), |time| format!(" AND {time}"));
+                    format!("SELECT s.id, q.id{outputs} FROM s JOIN q ON {on}{pair}{time}")
+                };
                 let rules = vec![Rule::Exact; outputs.len() + 2];
-                Texts { ours: query.clone(), theirs: query, rules, last_of: 0 }
+                Texts { ours: text(false), theirs: text(true), rules, last_of: 0 }
             }
             ChangesSpec::Groups(spec) => spec.texts(),
         }
@@ -169,17 +181,23 @@ impl ChangesSpec {
         let mut found = Vec::new();
         match self {
             ChangesSpec::Join { on, pair, time, outputs } => {
-                let mut add = |pair, time, outputs: &[&'static str]| {
+                let mut add = |pair: Option<Term>, time, outputs: &[Term]| {
                     found.push(ChangesSpec::Join { on, pair, time, outputs: outputs.to_vec() });
                 };
                 if pair.is_some() {
                     add(None, *time, outputs);
                 }
                 if time.is_some() {
-                    add(*pair, None, outputs);
+                    add(pair.clone(), None, outputs);
                 }
                 if outputs.len() > 1 {
-                    add(*pair, *time, &outputs[1..]);
+                    add(pair.clone(), *time, &outputs[1..]);
+                }
+                for less in pair.iter().flat_map(Term::smaller).filter(Term::is_of_both) {
+                    add(Some(less), *time, outputs);
+                }
+                for less in outputs[0].smaller() {
+                    add(pair.clone(), *time, &[&[less], &outputs[1..]].concat());
                 }
             }
             ChangesSpec::Groups(spec) => found.extend(spec.smaller().into_iter().map(ChangesSpec::Groups)),
@@ -194,11 +212,12 @@ impl GroupsSpec {
         let GroupsSpec { keys: [first, second], value, is_joined, filter, having, .. } = self;
         let rows = match is_joined {
             true => {
-                "(SELECT s.k, s.j, s.b, s.v, s.d, s.x, s.y, s.t, s.h, q.id * 100 + s.id AS id FROM s JOIN q ON s.j = q.j) s"
+                "(SELECT s.k, s.j, s.b, s.v, s.d, s.x, s.y, s.t, s.h, s.ts, s.nums, q.tags, q.id * 100 + s.id AS id FROM s JOIN q ON s.j = q.j) s"
             }
             false => "s",
         };
-        let filter = filter.map_or(String::new(), |filter| format!(" WHERE {filter}"));
+        let [first, second] = [first, second].map(|key| key.sql(is_theirs));
+        let filter = filter.as_ref().map_or(String::new(), |filter| format!(" WHERE {}", filter.sql(is_theirs)));
         let having = having.map_or(String::new(), |having| format!(" HAVING {having}"));
         let place = if is_theirs && !is_joined { ", min(s.n) AS place" } else { "" };
         format!(
@@ -263,6 +282,12 @@ impl GroupsSpec {
         }
         if self.condition.is_some() {
             add(&|less| less.condition = None);
+        }
+        for less in self.filter.iter().flat_map(Term::smaller) {
+            add(&|spec| spec.filter = Some(less.clone()));
+        }
+        for place in 0..2 {
+            self.keys[place].smaller().iter().for_each(|less| add(&|spec| spec.keys[place] = less.clone()));
         }
         if self.is_joined {
             add(&|less| less.is_joined = false);

@@ -123,7 +123,7 @@ const fn column(name: &'static str, types: &'static [&'static str]) -> Column {
     Column { name, types, is_sure: false }
 }
 
-const S_COLUMNS: [Column; 11] = [
+const S_COLUMNS: [Column; 13] = [
     column("ts", &["timestamp"]),
     // Another number in each row, by which a result shows which rows it has.
     Column { name: "id", types: &["i64", "i32", "u32"], is_sure: true },
@@ -138,15 +138,19 @@ const S_COLUMNS: [Column; 11] = [
     column("b", &["bool"]),
     column("d", &["decimal(8, scale 2)", "decimal(4, scale 2)", "decimal(16, scale 2)"]),
     column("h", &["bytes"]),
+    column("nums", &["i64[]", "i32[]", "i16[]"]),
+    column("tags", &["string[]", "char[30][]"]),
 ];
 
-const Q_COLUMNS: [Column; 6] = [
+const Q_COLUMNS: [Column; 8] = [
     column("ts", &["timestamp"]),
     Column { name: "id", types: &["i64"], is_sure: true },
     column("k", &["string", "char[30]"]),
     column("j", &["i64", "i16"]),
     column("w", &["i64", "i32"]),
     column("x", &["f64"]),
+    column("nums", &["i64[]", "i16[]"]),
+    column("tags", &["string[]", "char[30][]"]),
 ];
 
 fn columns(table: &[Column], is_tame: bool, random: &mut Rng) -> Vec<String> {
@@ -187,6 +191,21 @@ impl Column {
                 let unscaled =
                     if is_odd { [999_999_999, -999_999_999][random.usize(0..2)] } else { random.i32(-9999..9999) };
                 Decimal { unscaled: unscaled.into(), scale: 2 }.to_string()
+            }
+            "nums" => {
+                let extremes =
+                    if line.contains("i64") { [i64::MIN, i64::MAX] } else { [i16::MIN.into(), i16::MAX.into()] };
+                let count = random.usize(0..5);
+                let element = |_| match is_odd && random.bool() {
+                    true => extremes[random.usize(0..2)],
+                    false => random.i64(-2..5),
+                };
+                let elements: Vec<String> = (0..count).map(element).map(|one| one.to_string()).collect();
+                format!("[{}]", elements.join(", "))
+            }
+            "tags" => {
+                let elements: Vec<&str> = (0..random.usize(0..4)).map(|_| KEYS[random.usize(0..KEYS.len())]).collect();
+                serde_json::to_string(&elements).unwrap()
             }
             _ => ["\\x", "\\x00", "\\x00ff", "\\x61", "\\xffff"][random.usize(0..5)].to_owned(),
         }

@@ -16,7 +16,7 @@ use crate::generate::{self, Row, Scope, condition, row, value};
 use crate::rebuild::smaller;
 use crate::spec::{Spec, Texts};
 
-const LIKE_DUCKDB: Scope = Scope { everything: false };
+pub(crate) const LIKE_DUCKDB: Scope = Scope { everything: false };
 
 /// Rows of a batch: each query has a chance that each of its branches is taken by some.
 const ROWS: usize = 24;
@@ -60,9 +60,7 @@ impl ExpressionsBuilder {
     /// Rows of a random format, and this many queries over them.
     pub(crate) fn batch(&mut self, seed: u64, queries: usize) -> (Case, Vec<Spec>) {
         self.random = Rng::with_seed(seed);
-        let mut bytes = [1; 32];
-        bytes[..8].copy_from_slice(&seed.to_le_bytes());
-        self.runner = TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+        self.runner = runner(seed);
         let shapes = shapes(&mut self.random);
         let stream = stream(&shapes, &mut self.random);
         let is_foreign = stream.layout.is_some();
@@ -100,7 +98,14 @@ impl ExpressionsBuilder {
     }
 }
 
-fn some<S: Strategy>(strategy: &S, runner: &mut TestRunner) -> S::Value {
+/// What makes the random expressions of a seed.
+pub(crate) fn runner(seed: u64) -> TestRunner {
+    let mut bytes = [1; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
+}
+
+pub(crate) fn some<S: Strategy>(strategy: &S, runner: &mut TestRunner) -> S::Value {
     strategy.new_tree(runner).unwrap().current()
 }
 
@@ -283,7 +288,7 @@ impl ExpressionSpec {
 }
 
 impl Item {
-    fn texts(&self, format: &Format) -> (String, String) {
+    pub(crate) fn texts(&self, format: &Format) -> (String, String) {
         match self {
             Item::Expr(expr) => (expr.sql(format).to_string(), Duckish(expr, format).to_string()),
             Item::Function(pair) => (pair.ours.clone(), pair.theirs()),

@@ -4,6 +4,7 @@ use fastrand::Rng;
 
 use crate::case::Rule;
 use crate::events::{Events, SECOND, lateness, with_marks};
+use crate::lists::{Lists, Names, OF_BOTH, ONLY_Q, ONLY_S, Term};
 use crate::spec::Texts;
 
 pub(crate) const OUTPUTS: &[&str] = &[
@@ -20,10 +21,24 @@ pub(crate) const OUTPUTS: &[&str] = &[
     "s.j = q.j",
     "CASE WHEN q.w > 0 THEN t ELSE q.k END",
     "d",
+    "s.nums",
+    "q.tags",
+    "q.nums",
+    "s.tags[1]",
 ];
 
 /// Equal columns, of the same type or of others that compare.
-const KEYS: &[&str] = &["s.k = q.k", "s.j = q.j", "s.v = q.w", "s.x = q.x", "s.t = q.k", "s.j = q.w"];
+const KEYS: &[&str] = &[
+    "s.k = q.k",
+    "s.j = q.j",
+    "s.v = q.w",
+    "s.x = q.x",
+    "s.t = q.k",
+    "s.j = q.w",
+    "s.tags[1] = q.k",
+    "s.v = q.nums[2]",
+    "s.nums[1] = q.nums[1]",
+];
 
 /// Further conditions on pairs.
 pub(crate) const PAIRS: &[&str] =
@@ -31,7 +46,8 @@ pub(crate) const PAIRS: &[&str] =
 
 /// Conditions on one stream. They are computed before the step, so a watermark is that of the rows that pass; DuckDB's query does not say
 /// so, and they are made only where no row is late.
-pub(crate) const OF_ONE: &[&str] = &["s.v > 0", "q.w <= 4", "q.k <> ''", "s.b IS NOT FALSE"];
+pub(crate) const OF_ONE: &[&str] =
+    &["s.v > 0", "q.w <= 4", "q.k <> ''", "s.b IS NOT FALSE", "s.id IS NULL", "q.id IS NOT NULL"];
 
 /// Conditions of WHERE, on the result.
 pub(crate) const WHERES: &[&str] =
@@ -56,9 +72,9 @@ pub(crate) struct JoinSpec {
     kind: &'static str,
     how: How,
     keys: Vec<&'static str>,
-    outputs: Vec<&'static str>,
-    condition: Option<&'static str>,
-    filter: Option<&'static str>,
+    outputs: Vec<Term>,
+    condition: Option<Term>,
+    filter: Option<Term>,
     lateness_s: i64,
     /// The rows are grouped by windows of this time and length, in seconds.
     window: Option<(&'static str, i64)>,
@@ -77,11 +93,49 @@ struct ThirdJoin {
     high: i64,
 }
 
+/// The columns of both streams, or of one.
+fn names(random: &mut Rng) -> Names {
+    match random.u8(0..5) {
+        0 => ONLY_S,
+        1 => ONLY_Q,
+        number => OF_BOTH[usize::from(number) - 2],
+    }
+}
+
+/// A value of the result.
+pub(crate) fn output(lists: &mut Lists, random: &mut Rng) -> Term {
+    let names = names(random);
+    lists.value_or(OUTPUTS, random, &names)
+}
+
+/// A condition on pairs.
+pub(crate) fn condition_on_pairs(lists: &mut Lists, random: &mut Rng) -> Term {
+    loop {
+        let names = &OF_BOTH[random.usize(0..3)];
+        let condition = lists.condition_or(PAIRS, random, names);
+        if condition.is_of_both() {
+            return condition;
+        }
+    }
+}
+
+/// A condition on the rows of one stream.
+pub(crate) fn condition_on_one(lists: &mut Lists, random: &mut Rng) -> Term {
+    let names = [ONLY_S, ONLY_Q][random.usize(0..2)];
+    lists.condition_or(OF_ONE, random, &names)
+}
+
+/// A condition of WHERE.
+pub(crate) fn condition_on_result(lists: &mut Lists, random: &mut Rng) -> Term {
+    let names = names(random);
+    lists.condition_or(WHERES, random, &names)
+}
+
 /// The aggregates of such windows; the second may leave `i64`, and the row of its window is then a row error.
 const AGGREGATES: &str = "count(*), sum(w), min(s.v), max(q.x), count(DISTINCT s.k), sum(s.y)";
 
 impl JoinSpec {
-    pub(crate) fn new(events: &Events, random: &mut Rng) -> JoinSpec {
+    pub(crate) fn new(events: &Events, lists: &mut Lists, random: &mut Rng) -> JoinSpec {
         let one = |all: &[&'static str], random: &mut Rng| all[random.usize(0..all.len())];
         // Of rows of `q` with one time and one key ours takes the one with the greater bytes, DuckDB any: so there are none.
         let is_asof = events.is_unique && random.bool();
@@ -116,15 +170,17 @@ impl JoinSpec {
             _ => {}
         }
         keys.dedup();
-        let outputs = (0..random.usize(1..5)).map(|_| one(OUTPUTS, random)).collect();
+        let outputs = (0..random.usize(1..5)).map(|_| output(lists, random)).collect();
         let has_late = events.disorder_s > 0;
         let condition = match random.u8(0..4) {
-            0 if !has_late && is_asof => Some("q.w <= 4"),
-            0 if !has_late => Some(one(OF_ONE, random)),
-            1 if !is_asof => Some(one(PAIRS, random)),
+            0 if !has_late && is_asof => {
+                Some(lists.condition_or(&["q.w <= 4", "q.w <= 4", "q.id IS NULL"], random, &ONLY_Q))
+            }
+            0 if !has_late => Some(condition_on_one(lists, random)),
+            1 if !is_asof => Some(condition_on_pairs(lists, random)),
             _ => None,
         };
-        let filter = (!has_late && random.u8(0..4) == 0).then(|| one(WHERES, random));
+        let filter = (!has_late && random.u8(0..4) == 0).then(|| condition_on_result(lists, random));
         // An ASOF join gives the times of `s` in order if its rows wait; the times of `q`, and those of a join without LATENESS, come
         // in any order, and the window would have a watermark of its own.
         let size = [1, 5, 30][random.usize(0..3)];
@@ -168,24 +224,24 @@ impl JoinSpec {
         Texts { ours: self.ours(), theirs: self.theirs(), rules, last_of: 0 }
     }
 
-    fn select(&self, using: &str) -> String {
-        let outputs: String = self.outputs.iter().map(|output| format!(", {output}")).collect();
+    fn select(&self, using: &str, is_theirs: bool) -> String {
+        let outputs: String = self.outputs.iter().map(|output| format!(", {}", output.sql(is_theirs))).collect();
         let third = if self.third.is_some() { ", r.id" } else { "" };
         let using = if using.is_empty() { String::new() } else { format!(", {using}") };
         format!("SELECT s.id, q.id{outputs}{third}{using} FROM")
     }
 
-    fn filter(&self) -> String {
-        self.filter.map_or(String::new(), |filter| format!(" WHERE {filter}"))
+    fn filter(&self, is_theirs: bool) -> String {
+        self.filter.as_ref().map_or(String::new(), |filter| format!(" WHERE {}", filter.sql(is_theirs)))
     }
 
     /// Our list, and what follows on the join.
     fn our_ends(&self) -> (String, String) {
         match self.window {
-            None => (self.select(self.using.unwrap_or_default()), self.filter()),
+            None => (self.select(self.using.unwrap_or_default(), false), self.filter(false)),
             Some((time, size)) => (
                 format!("SELECT window_start, {AGGREGATES} FROM"),
-                format!("{} GROUP BY TUMBLE({time}, INTERVAL '{size} seconds')", self.filter()),
+                format!("{} GROUP BY TUMBLE({time}, INTERVAL '{size} seconds')", self.filter(false)),
             ),
         }
     }
@@ -193,11 +249,11 @@ impl JoinSpec {
     /// The same of DuckDB. A row without the window's time, which a row without a partner may be, belongs to no window.
     fn their_ends(&self) -> (String, String) {
         let using = self.using.map_or(String::new(), |column| self.merged(column));
-        let Some((time, size)) = self.window else { return (self.select(&using), self.filter()) };
+        let Some((time, size)) = self.window else { return (self.select(&using, true), self.filter(true)) };
         let step = size * SECOND;
         let start = format!("floor_to({}, {step}::HUGEINT)", time.replace(".ts", ".tm"));
         let (least, most) = (i64::MIN, i64::MAX);
-        let filter = self.filter.map_or(String::new(), |filter| format!("({filter}) AND "));
+        let filter = self.filter.as_ref().map_or(String::new(), |filter| format!("({}) AND ", filter.theirs()));
         (
             format!("SELECT {start} AS ws, {AGGREGATES} FROM"),
             format!(
@@ -222,7 +278,7 @@ impl JoinSpec {
             }
             How::Asof { is_strict } => on.push(format!("s.ts {} q.ts", op(">", !is_strict))),
         }
-        on.extend(self.condition.map(str::to_owned));
+        on.extend(self.condition.as_ref().map(|condition| format!("({})", condition.ours())));
         let word = if matches!(self.how, How::Asof { .. }) { "ASOF " } else { "" };
         let (select, mut tail) = self.our_ends();
         if let Some(ThirdJoin { kind, column, low, high }) = self.third {
@@ -246,12 +302,12 @@ impl JoinSpec {
             How::Within { low, high } => {
                 on.push(format!("q.tm {} s.tm + {}", op(">", low.1), low.0 * SECOND));
                 on.push(format!("q.tm {} s.tm + {}", op("<", high.1), high.0 * SECOND));
-                on.extend(self.condition.map(str::to_owned));
+                on.extend(self.condition.as_ref().map(Term::theirs));
             }
             How::Asof { is_strict } => {
                 on.remove(0);
                 on.push(format!("s.tm {} q.tm", op(">", !is_strict)));
-                condition_of_q = self.condition;
+                condition_of_q = self.condition.as_ref().map(|condition| condition.theirs().replace("q.", ""));
             }
         }
         let (word, right) = match self.how {
@@ -277,7 +333,7 @@ impl JoinSpec {
             "{select} {} s {word}{}JOIN {} q ON {}{tail}",
             rows("s", "", None),
             self.kind,
-            rows("q", right, condition_of_q.map(|condition| condition.trim_start_matches("q."))),
+            rows("q", right, condition_of_q.as_deref()),
             on.join(" AND ")
         )
     }
@@ -319,6 +375,17 @@ impl JoinSpec {
         }
         if self.condition.is_some() {
             add(&|less| less.condition = None);
+        }
+        for less in self.filter.iter().flat_map(Term::smaller) {
+            add(&|spec| spec.filter = Some(less.clone()));
+        }
+        for less in self.condition.iter().flat_map(Term::smaller) {
+            if less.is_of_both() {
+                add(&|spec| spec.condition = Some(less.clone()));
+            }
+        }
+        for place in 0..self.outputs.len() {
+            self.outputs[place].smaller().iter().for_each(|less| add(&|spec| spec.outputs[place] = less.clone()));
         }
         if self.using.is_some() {
             add(&|less| less.using = None);

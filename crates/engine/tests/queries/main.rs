@@ -19,6 +19,7 @@ mod functions;
 #[path = "../../../query/tests/generate/mod.rs"]
 mod generate;
 mod joins;
+mod lists;
 mod lookups;
 mod ours;
 mod over;
@@ -42,6 +43,7 @@ use events::Events;
 use expressions::ExpressionsBuilder;
 use fastrand::Rng;
 use joins::JoinSpec;
+use lists::Lists;
 use lookups::LookupSpec;
 use ours::{Compared, Failure, judge};
 use over::OverSpec;
@@ -98,6 +100,7 @@ impl QueryKind {
 struct CasesBuilder {
     kind: QueryKind,
     expressions: Option<ExpressionsBuilder>,
+    lists: Lists,
     fixed: Vec<Spec>,
 }
 
@@ -105,7 +108,7 @@ impl CasesBuilder {
     fn new(kind: QueryKind) -> CasesBuilder {
         let expressions = (kind == QueryKind::Expressions).then(ExpressionsBuilder::new);
         let fixed = if kind == QueryKind::Over { over::fixed() } else { steps::fixed() };
-        CasesBuilder { kind, expressions, fixed: fixed.into_iter().map(Spec::Fixed).collect() }
+        CasesBuilder { kind, expressions, lists: Lists::new(), fixed: fixed.into_iter().map(Spec::Fixed).collect() }
     }
 
     /// The rows of a batch, and queries over them.
@@ -114,20 +117,22 @@ impl CasesBuilder {
         if let Some(expressions) = &mut self.expressions {
             return expressions.batch(seed, queries);
         }
+        let lists = &mut self.lists;
+        lists.begin(seed);
         let mut events = Events::new(seed);
         let mut random = Rng::with_seed(!seed);
         if self.kind == QueryKind::Tables {
             lookups::with_table(&mut events, &mut random);
         }
         let spec = |_| match self.kind {
-            QueryKind::Joins => Spec::Join(JoinSpec::new(&events, &mut random)),
-            QueryKind::Tables => Spec::Lookup(LookupSpec::new(&events, &mut random)),
-            QueryKind::Changes => Spec::Changes(ChangesSpec::new(&mut random)),
+            QueryKind::Joins => Spec::Join(JoinSpec::new(&events, lists, &mut random)),
+            QueryKind::Tables => Spec::Lookup(LookupSpec::new(&events, lists, &mut random)),
+            QueryKind::Changes => Spec::Changes(ChangesSpec::new(lists, &mut random)),
             // The fixed queries say nothing of rows out of order.
             _ if events.is_tame && random.bool() => self.fixed[random.usize(0..self.fixed.len())].clone(),
-            QueryKind::Over => Spec::Over(OverSpec::new(&mut random)),
-            _ if random.u8(0..4) == 0 => Spec::Shared(SharedSpec::new(&events, &mut random)),
-            _ => Spec::Window(WindowSpec::new(&events, &mut random)),
+            QueryKind::Over => Spec::Over(OverSpec::new(lists, &mut random)),
+            _ if random.u8(0..4) == 0 => Spec::Shared(SharedSpec::new(&events, lists, &mut random)),
+            _ => Spec::Window(WindowSpec::new(&events, lists, &mut random)),
         };
         let specs = (0..queries).map(spec).collect();
         (events.case, specs)
@@ -310,6 +315,10 @@ fn the_kinds_have_the_cases_that_they_are_to_have() {
                 "null]",
                 "window_start",
                 "JOIN q r",
+                ", s.nums",
+                " ANY(q.nums)",
+                " ALL(s.tags)",
+                "s.id IS NULL",
             ],
         ),
         (
@@ -329,11 +338,21 @@ fn the_kinds_have_the_cases_that_they_are_to_have() {
                 "FROM p JOIN m",
                 "FULL JOIN p z",
                 "FROM p UNION ALL SELECT * FROM p",
+                "i16[]",
+                "[]\"",
+                "(tags[",
+                " ANY(nums)",
+                " ALL(tags)",
+                "tags @> ARRAY[",
+                "ANY(array_agg(v))",
             ],
         ),
-        (QueryKind::Tables, &["\ntable q k\n", "LEFT JOIN", "JOIN q r", "WHERE", "table q ts\n", "null]"]),
-        (QueryKind::Changes, &["JOIN q", "CHANGES", "HAVING", "DISTINCT", "OVER", "WHERE", "FILTER", "UNION ALL"]),
-        (QueryKind::Over, &["PARTITION BY", "UNBOUNDED", "lag(", "row_number()", "FILTER", "WINDOW w"]),
+        (QueryKind::Tables, &["\ntable q k\n", "LEFT JOIN", "JOIN q r", "WHERE", "table q ts\n", "null]", "q.tags["]),
+        (
+            QueryKind::Changes,
+            &["JOIN q", "CHANGES", "HAVING", "DISTINCT", "OVER", "WHERE", "FILTER", "UNION ALL", "q.tags["],
+        ),
+        (QueryKind::Over, &["PARTITION BY", "UNBOUNDED", "lag(", "row_number()", "FILTER", "WINDOW w", "(nums["]),
     ] {
         let mut builder = CasesBuilder::new(kind);
         let mut all = String::new();

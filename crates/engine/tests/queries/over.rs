@@ -3,6 +3,7 @@
 use fastrand::Rng;
 
 use crate::case::Rule;
+use crate::lists::{Lists, OF_S, Term};
 use crate::spec::Texts;
 use crate::windows::FILTERS;
 
@@ -57,6 +58,16 @@ const OF_ROWS: &[OverCall] = &[
     ("lag(ts, 2)", Rule::Exact),
 ];
 
+/// Those of a value that is computed from lists, which `$` stands for.
+const OF_VALUES: &[OverCall] = &[
+    ("count($)", Rule::Exact),
+    ("min($)", Rule::Exact),
+    ("max($)", Rule::Exact),
+    ("first_value($)", Rule::Exact),
+    ("last_value($)", Rule::Exact),
+    ("count(*) FILTER (WHERE $ IS NOT NULL)", Rule::Exact),
+];
+
 const FRAMES: &[&str] = &[
     "ROWS 3 PRECEDING",
     "ROWS 0 PRECEDING",
@@ -72,57 +83,74 @@ const PARTITIONS: &[&str] = &["", "", "k", "j", "b, j", "v % 3", "x", "d", "h", 
 /// A query of this kind.
 #[derive(Clone, Debug)]
 pub(crate) struct OverSpec {
+    /// Beside the number of the row.
+    output: Option<Term>,
     calls: Vec<OverItem>,
-    filter: Option<&'static str>,
+    filter: Option<Term>,
 }
 
 /// A call, and what it is over.
 #[derive(Clone, Debug)]
 struct OverItem {
     call: OverCall,
-    partition: &'static str,
+    of: Option<Term>,
+    partition: Term,
     frame: &'static str,
 }
 
 impl OverSpec {
-    pub(crate) fn new(random: &mut Rng) -> OverSpec {
+    pub(crate) fn new(lists: &mut Lists, random: &mut Rng) -> OverSpec {
         // Most queries have one partition, as people write them.
-        let partition = PARTITIONS[random.usize(0..PARTITIONS.len())];
+        let partition = lists.value_or(PARTITIONS, random, &OF_S);
         let count = random.usize(1..6);
         let call = |_| {
-            let other = PARTITIONS[random.usize(0..PARTITIONS.len())];
-            let partition = if random.u8(0..4) == 0 { other } else { partition };
+            let partition = match random.u8(0..4) {
+                0 => Term::Alike(PARTITIONS[random.usize(0..PARTITIONS.len())]),
+                _ => partition.clone(),
+            };
+            let of = (random.u8(0..5) == 0).then(|| lists.value(random, &OF_S));
             if random.u8(0..3) == 0 {
-                return OverItem { call: OF_ROWS[random.usize(0..OF_ROWS.len())], partition, frame: "" };
+                let call = match of {
+                    Some(_) => ("lag($)", Rule::Exact),
+                    None => OF_ROWS[random.usize(0..OF_ROWS.len())],
+                };
+                return OverItem { call, of, partition, frame: "" };
             }
-            let call = OF_FRAMES[random.usize(0..OF_FRAMES.len())];
+            let calls = if of.is_some() { OF_VALUES } else { OF_FRAMES };
+            let call = calls[random.usize(0..calls.len())];
             let mut frame = FRAMES[random.usize(0..FRAMES.len())];
             if call.0.starts_with("string_agg") && frame.contains("UNBOUNDED") {
                 // Refused: texts of all rows before would be kept indefinitely.
                 frame = FRAMES[0];
             }
-            OverItem { call, partition, frame }
+            OverItem { call, of, partition, frame }
         };
         let calls = (0..count).map(call).collect();
-        let filter = (random.u8(0..3) == 0).then(|| FILTERS[random.usize(0..FILTERS.len())]);
-        OverSpec { calls, filter }
+        let filter = (random.u8(0..3) == 0).then(|| lists.condition_or(FILTERS, random, &OF_S));
+        let output = (random.u8(0..3) == 0).then(|| lists.value_or(&["nums", "tags"], random, &OF_S));
+        OverSpec { output, calls, filter }
     }
 
     pub(crate) fn texts(&self) -> Texts {
-        let rules = [Rule::Exact].into_iter().chain(self.calls.iter().map(|item| item.call.1)).collect();
+        let outputs = vec![Rule::Exact; 1 + usize::from(self.output.is_some())];
+        let rules = outputs.into_iter().chain(self.calls.iter().map(|item| item.call.1)).collect();
         // Rows are in order of their arrival, which is `n` for DuckDB.
-        Texts { ours: self.sql(""), theirs: self.sql("ORDER BY n"), rules, last_of: 0 }
+        Texts { ours: self.sql(false), theirs: self.sql(true), rules, last_of: 0 }
     }
 
-    fn sql(&self, order: &str) -> String {
-        let calls = self.calls.iter().map(|OverItem { call: (call, _), partition, frame }| {
+    fn sql(&self, is_theirs: bool) -> String {
+        let order = if is_theirs { "ORDER BY n" } else { "" };
+        let calls = self.calls.iter().map(|OverItem { call: (call, _), of, partition, frame }| {
+            let call = of.as_ref().map_or((*call).to_owned(), |of| call.replace('$', &of.sql(is_theirs)));
+            let partition = partition.sql(is_theirs);
             let partition = if partition.is_empty() { String::new() } else { format!("PARTITION BY {partition}") };
             let parts = [partition.as_str(), order, frame];
             let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
             format!(", {call} OVER ({})", parts.join(" "))
         });
-        let filter = self.filter.map_or(String::new(), |filter| format!(" WHERE {filter}"));
-        format!("SELECT id{} FROM s{filter}", calls.collect::<String>())
+        let filter = self.filter.as_ref().map_or(String::new(), |filter| format!(" WHERE {}", filter.sql(is_theirs)));
+        let output = self.output.as_ref().map_or(String::new(), |output| format!(", {}", output.sql(is_theirs)));
+        format!("SELECT id{output}{} FROM s{filter}", calls.collect::<String>())
     }
 
     pub(crate) fn smaller(&self) -> Vec<OverSpec> {
@@ -130,15 +158,33 @@ impl OverSpec {
         if self.filter.is_some() {
             found.push(OverSpec { filter: None, ..self.clone() });
         }
+        if self.output.is_some() {
+            found.push(OverSpec { output: None, ..self.clone() });
+        }
+        for less in self.filter.iter().flat_map(Term::smaller) {
+            found.push(OverSpec { filter: Some(less), ..self.clone() });
+        }
+        for less in self.output.iter().flat_map(Term::smaller) {
+            found.push(OverSpec { output: Some(less), ..self.clone() });
+        }
         for place in 0..self.calls.len() {
             if self.calls.len() > 1 {
                 let mut less = self.clone();
                 less.calls.remove(place);
                 found.push(less);
             }
-            if !self.calls[place].partition.is_empty() {
+            let none = Term::Alike("");
+            let partitions = self.calls[place].partition.smaller();
+            for partition in
+                partitions.into_iter().chain((!self.calls[place].partition.ours().is_empty()).then_some(none))
+            {
                 let mut less = self.clone();
-                less.calls[place].partition = "";
+                less.calls[place].partition = partition;
+                found.push(less);
+            }
+            for of in self.calls[place].of.iter().flat_map(Term::smaller) {
+                let mut less = self.clone();
+                less.calls[place].of = Some(of);
                 found.push(less);
             }
         }

@@ -4,6 +4,7 @@ use fastrand::Rng;
 
 use crate::case::Rule;
 use crate::events::{Events, SECOND};
+use crate::lists::Lists;
 use crate::spec::Texts;
 use crate::windows::WindowSpec;
 
@@ -29,8 +30,8 @@ pub(crate) struct SharedSpec {
 }
 
 impl SharedSpec {
-    pub(crate) fn new(events: &Events, random: &mut Rng) -> SharedSpec {
-        let part = WindowSpec::part(events, random);
+    pub(crate) fn new(events: &Events, lists: &mut Lists, random: &mut Rng) -> SharedSpec {
+        let part = WindowSpec::part(events, lists, random);
         let filter = |random: &mut Rng| FILTERS[random.usize(0..FILTERS.len())];
         let how = match random.u8(0..3) {
             0 => How::Union([filter(random), filter(random)]),

@@ -142,6 +142,33 @@ impl Failing {
                     is_smaller |= self.take(&less, duck, tries);
                 }
             }
+            is_smaller |= self.with_shorter_lists(row, duck, tries);
+        }
+        is_smaller
+    }
+
+    /// Leaves out elements of the lists of a row.
+    fn with_shorter_lists(&mut self, row: usize, duck: &mut Duck, tries: &mut usize) -> bool {
+        let mut is_smaller = false;
+        for column in 0..self.case.rows[row].1.len() {
+            let mut at = 0;
+            while *tries > 0 {
+                let (stream, values) = &self.case.rows[row];
+                let is_list = self.case.streams[*stream].columns[column].contains("[]");
+                let list = values[column].as_deref().filter(|_| is_list);
+                let mut elements: Vec<serde_json::Value> =
+                    list.map_or(Vec::new(), |list| serde_json::from_str(list).unwrap());
+                if at >= elements.len() {
+                    break;
+                }
+                elements.remove(at);
+                let mut less = self.case.clone();
+                less.rows[row].1[column] = Some(serde_json::to_string(&elements).unwrap());
+                match self.take(&less, duck, tries) {
+                    true => is_smaller = true,
+                    false => at += 1,
+                }
+            }
         }
         is_smaller
     }

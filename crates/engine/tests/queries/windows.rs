@@ -4,9 +4,10 @@ use fastrand::Rng;
 
 use crate::case::Rule;
 use crate::events::{Events, SECOND, lateness, with_marks};
+use crate::lists::{Lists, OF_S, Term};
 use crate::spec::Texts;
 
-/// An aggregate.
+/// An aggregate; `$` stands for a value that is computed from lists, where it is one of those of them.
 #[derive(Debug)]
 struct AggregatePair {
     ours: &'static str,
@@ -105,7 +106,77 @@ const AGGREGATES: &[AggregatePair] = &[
     alike("count(*) FILTER (WHERE v > 0)"),
     bounded("sum(v) FILTER (WHERE b)"),
     unlike("max(TRY(v + 1))", "max(TRY_CAST(v::HUGEINT + 1 AS BIGINT))"),
+    unlike("(array_agg(DISTINCT v))[2]", "(array_agg(DISTINCT v ORDER BY v) FILTER (WHERE v IS NOT NULL))[2]"),
+    unlike("array_to_string(array_agg(t), '-')", "coalesce(string_agg(t, '-' ORDER BY tm, t), '')"),
 ];
+
+/// Of values that are computed from lists.
+const OF_VALUES: &[AggregatePair] = &[
+    alike("count($)"),
+    alike("min($)"),
+    alike("max($)"),
+    alike("count(DISTINCT $)"),
+    alike("max(id) FILTER (WHERE $ IS NULL)"),
+    unlike("first($)", "first($ ORDER BY tm, $) FILTER (WHERE $ IS NOT NULL)"),
+    unlike("last($)", "last($ ORDER BY tm, $) FILTER (WHERE $ IS NOT NULL)"),
+    unlike("arg_max($, d)", "first($ ORDER BY d DESC, tm, $) FILTER (WHERE $ IS NOT NULL AND d IS NOT NULL)"),
+    unlike("array_agg($)", "coalesce(array_agg($ ORDER BY tm, $) FILTER (WHERE $ IS NOT NULL), [])"),
+    unlike("array_agg(DISTINCT $)", "coalesce(array_agg(DISTINCT $ ORDER BY $) FILTER (WHERE $ IS NOT NULL), [])"),
+];
+
+/// Of numbers that are.
+const OF_NUMBERS: &[AggregatePair] = &[bounded("sum($)"), near("avg($)"), bounded("sum(DISTINCT $)")];
+
+/// Of conditions that are.
+const OF_CONDITIONS: &[AggregatePair] = &[
+    alike("bool_and($)"),
+    alike("bool_or($)"),
+    alike("count(*) FILTER (WHERE $)"),
+    alike("max(t) FILTER (WHERE $)"),
+    bounded("sum(v) FILTER (WHERE $)"),
+    unlike(
+        "array_agg(v) FILTER (WHERE $)",
+        "coalesce(array_agg(v ORDER BY tm, v) FILTER (WHERE v IS NOT NULL AND $), [])",
+    ),
+];
+
+/// An aggregate of a query.
+#[derive(Clone, Debug)]
+struct Aggregate {
+    pair: &'static AggregatePair,
+    of: Option<Term>,
+}
+
+impl Aggregate {
+    const fn plain(pair: &'static AggregatePair) -> Aggregate {
+        Aggregate { pair, of: None }
+    }
+
+    fn new(lists: &mut Lists, random: &mut Rng) -> Aggregate {
+        let one = |all: &'static [AggregatePair], random: &mut Rng| &all[random.usize(0..all.len())];
+        let (all, of) = match random.u8(0..12) {
+            0 | 1 => (OF_VALUES, lists.value(random, &OF_S)),
+            2 => (OF_NUMBERS, lists.number(random, &OF_S)),
+            3 => (OF_CONDITIONS, lists.condition(random, &OF_S)),
+            _ => return Aggregate::plain(one(AGGREGATES, random)),
+        };
+        Aggregate { pair: one(all, random), of: Some(of) }
+    }
+
+    fn ours(&self) -> String {
+        self.of.as_ref().map_or(self.pair.ours.to_owned(), |of| self.pair.ours.replace('$', &of.ours()))
+    }
+
+    fn theirs(&self) -> String {
+        let text = if self.pair.theirs.is_empty() { self.pair.ours } else { self.pair.theirs };
+        self.of.as_ref().map_or(text.to_owned(), |of| text.replace('$', &of.theirs()))
+    }
+
+    fn smaller(&self) -> Vec<Aggregate> {
+        let less = self.of.iter().flat_map(Term::smaller);
+        less.map(|less| Aggregate { pair: self.pair, of: Some(less) }).collect()
+    }
+}
 
 const KEYS: &[&str] = &["k", "j", "b", "coalesce(k, 'none')", "v % 3", "x", "y", "d", "h", "t || '-'"];
 
@@ -122,8 +193,21 @@ pub(crate) const FILTERS: &[&str] = &[
     "FALSE",
 ];
 
-const HAVINGS: &[&str] =
-    &["count(*) > 1", "min(v) IS NOT NULL", "max(t) >= 'b'", "count(DISTINCT k) < 2", "bool_or(b)", "sum(y) > 0"];
+/// Conditions of HAVING, ours and DuckDB's; the list of no values is empty here.
+const HAVINGS: &[(&str, &str)] = &[
+    ("count(*) > 1", "count(*) > 1"),
+    ("min(v) IS NOT NULL", "min(v) IS NOT NULL"),
+    ("max(t) >= 'b'", "max(t) >= 'b'"),
+    ("count(DISTINCT k) < 2", "count(DISTINCT k) < 2"),
+    ("bool_or(b)", "bool_or(b)"),
+    ("sum(y) > 0", "sum(y) > 0"),
+    ("2 = ANY(array_agg(v))", "coalesce(bool_or(v = 2), FALSE)"),
+    ("5 > ALL(array_agg(v))", "coalesce(max(v) < 5, TRUE)"),
+    ("array_agg(t) @> ARRAY['x']", "coalesce(bool_or(t = 'x'), FALSE)"),
+    ("cardinality(array_agg(DISTINCT v)) > 1", "count(DISTINCT v) > 1"),
+    ("(array_agg(DISTINCT v))[1] < 3", "min(v) < 3"),
+    ("array_length(array_agg(t), 1) <= 3", "nullif(count(t), 0) <= 3"),
+];
 
 /// The values that the first rows of a window are chosen by, written alike in both dialects.
 const ORDERS: &[&str] = &["count(*)", "max(t)", "min(v)", "max(x)", "min(d)", "count(DISTINCT v)", "max(ts)"];
@@ -160,17 +244,17 @@ const AGES: i64 = 86_400 * 100_000;
 #[derive(Clone, Debug)]
 pub(crate) struct WindowSpec {
     window: WindowKind,
-    keys: Vec<&'static str>,
-    aggregates: Vec<&'static AggregatePair>,
-    filter: Option<&'static str>,
-    having: Option<&'static str>,
+    keys: Vec<Term>,
+    aggregates: Vec<Aggregate>,
+    filter: Option<Term>,
+    having: Option<(&'static str, &'static str)>,
     lateness_s: i64,
     /// Only of windows of fixed length.
     first: Option<FirstSpec>,
 }
 
 impl WindowSpec {
-    pub(crate) fn new(events: &Events, random: &mut Rng) -> WindowSpec {
+    pub(crate) fn new(events: &Events, lists: &mut Lists, random: &mut Rng) -> WindowSpec {
         let one = |all: &[&'static str], random: &mut Rng| all[random.usize(0..all.len())];
         let (tumble, gap) = ([1, 7, 60, AGES][random.usize(0..4)], [1, 4, 15, AGES][random.usize(0..4)]);
         let (slide, size) = [(2, 6), (5, 10), (1, 9), (7, 7), (AGES / 10, AGES)][random.usize(0..5)];
@@ -188,22 +272,22 @@ impl WindowSpec {
         }
         let mut keys = Vec::new();
         for _ in 0..[0, 1, 1, 2][random.usize(0..4)] {
-            let key = one(KEYS, random);
-            if !keys.contains(&key) {
+            let key = lists.value_or(KEYS, random, &OF_S);
+            if keys.iter().all(|other: &Term| other.ours() != key.ours()) {
                 keys.push(key);
             }
         }
-        let mut aggregates: Vec<&AggregatePair> =
-            (0..random.usize(1..6)).map(|_| &AGGREGATES[random.usize(0..AGGREGATES.len())]).collect();
-        let filter = (random.u8(0..3) == 0).then(|| one(FILTERS, random));
-        let having = (random.u8(0..4) == 0).then(|| one(HAVINGS, random));
+        let mut aggregates: Vec<Aggregate> = (0..random.usize(1..6)).map(|_| Aggregate::new(lists, random)).collect();
+        let filter = (random.u8(0..3) == 0).then(|| lists.condition_or(FILTERS, random, &OF_S));
+        let having = (random.u8(0..4) == 0).then(|| HAVINGS[random.usize(0..HAVINGS.len())]);
         if matches!(window, WindowKind::Running) {
             // The last row of a group is compared; the last one that passes HAVING, or whose sum fits, need not be the last.
-            aggregates = vec![&AGGREGATES[0]];
-            let more = AGGREGATES.iter().filter(|aggregate| !aggregate.is_bounded && random.u8(0..8) == 0);
-            aggregates.extend(more);
+            aggregates.retain(|aggregate| !aggregate.pair.is_bounded);
+            aggregates.insert(0, Aggregate::plain(&AGGREGATES[0]));
+            let more = AGGREGATES.iter().filter(|pair| !pair.is_bounded && random.u8(0..8) == 0);
+            aggregates.extend(more.map(Aggregate::plain));
             keys.truncate(1);
-            keys.extend(keys.is_empty().then_some("k"));
+            keys.extend(keys.is_empty().then_some(Term::Alike("k")));
             return WindowSpec { window, keys, aggregates, filter, having: None, lateness_s: 0, first: None };
         }
         let is_fixed = !matches!(window, WindowKind::Session { .. });
@@ -217,12 +301,12 @@ impl WindowSpec {
 
     /// One for parts of other queries: windows of fixed length, one key, `count(*)` first, and no aggregate that is compared but for a
     /// rounding.
-    pub(crate) fn part(events: &Events, random: &mut Rng) -> WindowSpec {
+    pub(crate) fn part(events: &Events, lists: &mut Lists, random: &mut Rng) -> WindowSpec {
         loop {
-            let mut spec = WindowSpec::new(events, random);
+            let mut spec = WindowSpec::new(events, lists, random);
             spec.aggregates
-                .retain(|aggregate| aggregate.rule == Rule::Exact && !aggregate.ours.starts_with("array_agg"));
-            spec.aggregates.insert(0, &AGGREGATES[0]);
+                .retain(|Aggregate { pair, .. }| pair.rule == Rule::Exact && !pair.ours.starts_with("array_agg"));
+            spec.aggregates.insert(0, Aggregate::plain(&AGGREGATES[0]));
             if spec.is_part() {
                 return spec;
             }
@@ -231,7 +315,7 @@ impl WindowSpec {
 
     pub(crate) fn is_part(&self) -> bool {
         let is_fixed = matches!(self.window, WindowKind::Tumble { .. } | WindowKind::Hop { .. });
-        is_fixed && self.keys.len() == 1 && self.aggregates.first().is_some_and(|first| first.ours == "count(*)")
+        is_fixed && self.keys.len() == 1 && self.aggregates.first().is_some_and(|first| first.pair.ours == "count(*)")
     }
 
     /// From one window to the next, in seconds.
@@ -259,7 +343,7 @@ impl WindowSpec {
     pub(crate) fn texts(&self) -> Texts {
         let is_running = matches!(self.window, WindowKind::Running);
         let rules = vec![Rule::Exact; self.keys.len() + if is_running { 0 } else { 2 }];
-        let rules = rules.into_iter().chain(self.aggregates.iter().map(|aggregate| aggregate.rule)).collect();
+        let rules = rules.into_iter().chain(self.aggregates.iter().map(|aggregate| aggregate.pair.rule)).collect();
         let last_of = if is_running { self.keys.len() } else { 0 };
         Texts { ours: self.ours(), theirs: self.theirs(), rules, last_of }
     }
@@ -270,12 +354,12 @@ impl WindowSpec {
 
     /// Ours, with what is said of each column of the select list by its expression and the name that it has as a part of another query.
     fn ours_with(&self, column: &dyn Fn(&str, &str) -> String) -> String {
-        let keys: String = self.keys.iter().map(|key| format!("{key}, ")).collect();
-        let of_keys = self.keys.iter().zip(0..).map(|(key, at)| column(key, &format!("c{at}")));
+        let keys: Vec<String> = self.keys.iter().map(Term::ours).collect();
+        let of_keys = keys.iter().zip(0..).map(|(key, at)| column(key, &format!("c{at}")));
         let of_window = [("window_start", "ws"), ("window_end", "we")].map(|(expr, name)| column(expr, name));
-        let aggregates = self.aggregates.iter().zip(0..).map(|(of, at)| column(of.ours, &format!("a{at}")));
-        let filter = self.filter.map_or(String::new(), |filter| format!(" WHERE {filter}"));
-        let having = self.having.map_or(String::new(), |having| format!(" HAVING {having}"));
+        let aggregates = self.aggregates.iter().zip(0..).map(|(of, at)| column(&of.ours(), &format!("a{at}")));
+        let filter = self.filter.as_ref().map_or(String::new(), |filter| format!(" WHERE {}", filter.ours()));
+        let having = self.having.map_or(String::new(), |(having, _)| format!(" HAVING {having}"));
         let window = match self.window {
             WindowKind::Tumble { size } => format!("TUMBLE(ts, INTERVAL '{size} seconds')"),
             WindowKind::Hop { slide, size } => {
@@ -284,7 +368,7 @@ impl WindowSpec {
             WindowKind::Session { gap } => format!("SESSION(ts, INTERVAL '{gap} seconds')"),
             WindowKind::Running => {
                 let list: Vec<String> = of_keys.chain(aggregates).collect();
-                return format!("SELECT {} FROM s{filter} GROUP BY {}", list.join(", "), self.keys.join(", "));
+                return format!("SELECT {} FROM s{filter} GROUP BY {}", list.join(", "), keys.join(", "));
             }
         };
         let list: Vec<String> = of_keys.chain(of_window).chain(aggregates).collect();
@@ -292,8 +376,9 @@ impl WindowSpec {
             format!(" ORDER BY {order}{direction} LIMIT {limit}")
         });
         format!(
-            "SELECT {} FROM s{filter} GROUP BY {keys}{window}{having}{}{first}",
+            "SELECT {} FROM s{filter} GROUP BY {}{window}{having}{}{first}",
             list.join(", "),
+            keys.iter().map(|key| format!("{key}, ")).collect::<String>(),
             lateness(self.lateness_s),
         )
     }
@@ -303,7 +388,7 @@ impl WindowSpec {
             self.keys
                 .iter()
                 .enumerate()
-                .map(|(at, key)| template.replace('#', &at.to_string()).replace('@', key))
+                .map(|(at, key)| template.replace('#', &at.to_string()).replace('@', &key.theirs()))
                 .collect()
         };
         // A window whose start or end is beyond all times has no rows here.
@@ -324,9 +409,9 @@ impl WindowSpec {
                 (rows, "min(tm)".to_owned(), format!("max(tm) + {gap}"), "session")
             }
         };
-        let mut having: Vec<String> = self.having.iter().map(|having| format!("({having})")).collect();
-        having.extend(self.aggregates.iter().filter(|aggregate| aggregate.is_bounded).map(|aggregate| {
-            let sum = aggregate.ours;
+        let mut having: Vec<String> = self.having.iter().map(|(_, having)| format!("({having})")).collect();
+        having.extend(self.aggregates.iter().filter(|aggregate| aggregate.pair.is_bounded).map(|aggregate| {
+            let sum = aggregate.theirs();
             format!("({sum} IS NULL OR {sum} BETWEEN {} AND {})", i64::MIN, i64::MAX)
         }));
         let having = if having.is_empty() { String::new() } else { format!(" HAVING {}", having.join(" AND ")) };
@@ -341,7 +426,7 @@ impl WindowSpec {
         format!(
             "WITH r AS (SELECT *{} FROM {}), {rows} SELECT {}{start}, {end}, {} FROM w GROUP BY {}{group}{having}{first}",
             named(", @ AS key#"),
-            with_marks("s", self.filter, self.lateness_s),
+            with_marks("s", self.filter.as_ref().map(Term::theirs).as_deref(), self.lateness_s),
             named("key#, "),
             self.their_aggregates(),
             named("key#, "),
@@ -349,13 +434,13 @@ impl WindowSpec {
     }
 
     fn their_aggregates(&self) -> String {
-        let aggregates = self.aggregates.iter().map(|one| if one.theirs.is_empty() { one.ours } else { one.theirs });
-        aggregates.collect::<Vec<_>>().join(", ")
+        self.aggregates.iter().map(Aggregate::theirs).collect::<Vec<_>>().join(", ")
     }
 
     fn theirs_of_groups(&self) -> String {
-        let filter = self.filter.map_or(String::new(), |filter| format!(" WHERE {filter}"));
-        let keys = self.keys.join(", ");
+        let filter = self.filter.as_ref().map_or(String::new(), |filter| format!(" WHERE {}", filter.theirs()));
+        let keys: Vec<String> = self.keys.iter().map(Term::theirs).collect();
+        let keys = keys.join(", ");
         format!("SELECT {keys}, {} FROM (SELECT *, n AS tm FROM s{filter}) GROUP BY {keys}", self.their_aggregates())
     }
 
@@ -393,6 +478,15 @@ impl WindowSpec {
         (least..self.keys.len()).for_each(|place| add(&|less| _ = less.keys.remove(place)));
         if self.aggregates.len() > 1 {
             (0..self.aggregates.len()).for_each(|place| add(&|less| _ = less.aggregates.remove(place)));
+        }
+        for less in self.filter.iter().flat_map(Term::smaller) {
+            add(&|spec| spec.filter = Some(less.clone()));
+        }
+        for place in 0..self.keys.len() {
+            self.keys[place].smaller().iter().for_each(|less| add(&|spec| spec.keys[place] = less.clone()));
+        }
+        for place in 0..self.aggregates.len() {
+            self.aggregates[place].smaller().iter().for_each(|less| add(&|spec| spec.aggregates[place] = less.clone()));
         }
         if let WindowKind::Hop { size, .. } = self.window {
             add(&|less| less.window = WindowKind::Tumble { size });

@@ -201,6 +201,23 @@ impl<'a> Binder<'a> {
         })
     }
 
+    /// The conditions of ON. Unlike in [`conditions`](Binder::conditions), one that is never TRUE leaves the others: a join needs its keys
+    /// and bounds all the same.
+    pub(crate) fn conditions_of_join(
+        &mut self,
+        source: &'a ast::Expr,
+        at: Option<Position>,
+    ) -> Result<Vec<Expr>, QueryError> {
+        let parts = ops::chain(source, &ast::BinaryOperator::And);
+        let what = if parts.len() == 1 { "ON" } else { "AND" };
+        let mut conditions = Vec::new();
+        for part in parts {
+            conditions.append(&mut self.conditions(part, at, what)?);
+        }
+        conditions.retain(|condition| condition.as_constant() != Some(&Constant::Bool(true)));
+        Ok(conditions)
+    }
+
     /// One expression, of whatever type.
     pub(crate) fn value_of(&mut self, source: &'a ast::Expr, at: Option<Position>) -> Result<Expr, QueryError> {
         let mut bound = self.bind_any(source).map_err(|error| or_at(error, at))?;

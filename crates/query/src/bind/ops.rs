@@ -434,7 +434,7 @@ pub(super) fn compare_op(op: &BinaryOperator) -> Option<CompareOp> {
 }
 
 /// The operands of a chain of one associative operator, from left to right. Not recursive: chains may be long.
-fn chain<'a>(source: &'a ast::Expr, op: &BinaryOperator) -> Operands<'a> {
+pub(super) fn chain<'a>(source: &'a ast::Expr, op: &BinaryOperator) -> Operands<'a> {
     let mut operands = Vec::new();
     let mut waiting = vec![source];
     while let Some(source) = waiting.pop() {

@@ -314,6 +314,8 @@ impl Joining {
             match self.side(condition, number) {
                 Side::Left if join.kind == JoinKind::Inner || join.is_mirrored => sorted.left.push(condition.clone()),
                 Side::Right if join.kind != JoinKind::Full && !join.is_mirrored => sorted.right.push(condition.clone()),
+                // Never TRUE: no row of the right side is a partner.
+                Side::Neither if join.is_asof => sorted.right.push(condition.clone()),
                 Side::Both => self.sort(condition, number, &mut sorted, &mut equal_times),
                 _ => sorted.others.push(condition.clone()),
             }
@@ -421,7 +423,7 @@ impl Joining {
         if !sorted.others.is_empty() && join.kind != JoinKind::Inner {
             return refused("an ASOF LEFT JOIN has equal columns, the times, and conditions on its right stream");
         }
-        if sorted.others.iter().any(|other| self.side(other, number) != Side::Neither) {
+        if !sorted.others.is_empty() {
             return refused("an ASOF JOIN has equal columns, one pair of times, and conditions on one stream");
         }
         Ok(())

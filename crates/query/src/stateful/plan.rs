@@ -347,7 +347,7 @@ impl<'q> Planner<'q> {
             let seen = tables.get(..=number).unwrap_or_default();
             let binder = Binder::new(seen, Some(self.values), false).without_aggregates("ON");
             let conditions = match &joined.on {
-                Some(on) => binder.with_using(&using.columns).conditions(&on.expr, on.at, "ON")?,
+                Some(on) => binder.with_using(&using.columns).conditions_of_join(&on.expr, on.at)?,
                 None => using.conditions.clone(),
             };
             let at = joined.on.as_ref().and_then(|on| on.at).or(joined.at).or(body.at);

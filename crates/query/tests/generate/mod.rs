@@ -235,6 +235,29 @@ fn text_of_lists(index: Exprs) -> Exprs {
     .boxed()
 }
 
+/// A condition on lists: on their elements, on what is computed from them, or on whether they are null.
+pub(crate) fn list_condition(scope: Scope) -> Exprs {
+    let is_null = (any::<bool>(), one_of(&["l", "m"]).prop_map(Box::new))
+        .prop_map(|(negated, operand)| expr(Node::IsNull { negated, operand }, FieldType::Bool));
+    prop_oneof![
+        4 => with_elements(2, scope),
+        2 => comparison_of(&list_number(scope)),
+        1 => comparison_of(&list_text(scope)),
+        1 => is_null,
+    ]
+    .boxed()
+}
+
+/// A whole number that is computed from a list.
+pub(crate) fn list_number(scope: Scope) -> Exprs {
+    of_lists(integer(1, scope), scope)
+}
+
+/// A text that is computed from a list.
+pub(crate) fn list_text(scope: Scope) -> Exprs {
+    text_of_lists(integer(1, scope))
+}
+
 /// Conditions over two or more values of one class.
 fn comparison(depth: u32, scope: Scope) -> Exprs {
     let whole = prop_oneof![3 => integer(depth - 1, scope), 1 => one_of(&["u"]), 1 => wide_constant()].boxed();
