@@ -200,7 +200,8 @@ impl SubscriberApp {
 
     /// Has it get another query, unless it is about to get one.
     pub(super) fn change_query(&mut self, query: Query) {
-        self.wanted.get_or_insert((query, None));
+        let (query, _) = *self.wanted.get_or_insert((query, None));
+        self.judge.expect_query(query);
     }
 
     /// Whether it is to get another query.
@@ -285,6 +286,8 @@ fn take(judge: &mut Judge, has_ended: &mut bool, event: Event, model: &Model) ->
                     Value::Uint(value) => Some(value as i64),
                     Value::Int(value) | Value::Timestamp(value) => Some(value),
                     Value::Text(text) => Some(text.len() as i64),
+                    // The columns that have changed, by their bits.
+                    Value::Bytes(bytes) => bytes.first().copied().map(i64::from),
                     Value::Decimal { unscaled, scale: 0 } => i64::try_from(unscaled).ok(),
                     _ => None,
                 };

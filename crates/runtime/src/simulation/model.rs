@@ -194,7 +194,7 @@ pub(super) struct Judge {
 
 impl Judge {
     pub(super) fn new(stream: usize, query: Query) -> Judge {
-        Judge {
+        let mut judge = Judge {
             stream,
             query,
             seen: BTreeMap::new(),
@@ -208,6 +208,15 @@ impl Judge {
             rows: Rows::default(),
             table: Table::default(),
             delays_ns: Vec::new(),
+        };
+        judge.expect_query(query);
+        judge
+    }
+
+    /// The subscription is to get another query: from now on what comes may be of that one.
+    pub(super) fn expect_query(&mut self, query: Query) {
+        if let Query::Table(query) = query {
+            self.table.expect(query);
         }
     }
 
@@ -252,8 +261,8 @@ impl Judge {
         if self.query == Query::Windows {
             return self.take_window(model, field);
         }
-        if let Query::Table(_) = self.query {
-            return self.table.take(self.stream, model, field);
+        if let Query::Table(query) = self.query {
+            return self.table.take((self.stream, query), model, field);
         }
         let whole = |name: &str| field(name).ok_or_else(|| format!("a record without `{name}`"));
         let (publisher, number) = (whole("publisher")? as usize, whole("number")? as u64);
@@ -340,8 +349,8 @@ impl Judge {
         if let Query::Of(derived) = self.query {
             return self.rows.missing(derived, model);
         }
-        if let Query::Table(_) = self.query {
-            return self.table.missing(self.stream, self.query, model);
+        if let Query::Table(query) = self.query {
+            return self.table.missing(self.stream, query, model);
         }
         if self.query == Query::Windows {
             let (_, of) = model.of(self.stream).next()?;
