@@ -15,6 +15,19 @@ pub struct Position {
 }
 
 impl Position {
+    /// Whether it is behind another one.
+    pub(crate) fn is_behind(self, other: Position) -> bool {
+        (self.line, self.column) > (other.line, other.column)
+    }
+
+    /// The text in front of it.
+    pub(crate) fn text_before(self, text: &str) -> &str {
+        let line: usize = text.split_inclusive('\n').take(self.line as usize - 1).map(str::len).sum();
+        let characters = text.get(line..).unwrap_or_default().char_indices();
+        let column = characters.map(|(column, _)| column).nth(self.column as usize - 1);
+        column.and_then(|column| text.get(..line + column)).unwrap_or(text)
+    }
+
     /// The parser marks what it made up itself with line 0; such a place is no place.
     pub(crate) fn of(location: Location) -> Option<Position> {
         let line = u32::try_from(location.line).ok().filter(|&line| line > 0)?;

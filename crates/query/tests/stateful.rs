@@ -253,3 +253,24 @@ fn times_behind_stages_that_pass_rows_on_need_a_lateness_where_the_rows_do() {
         planned(&format!("{sql} LATENESS INTERVAL '1 hour'")).unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 }
+
+/// Clauses for a slow subscriber are not the query's own; they may be on a further line, behind characters of several bytes, and on
+/// both sides of MAX STATE.
+#[test]
+fn the_own_text_of_a_query_lacks_the_clauses_of_its_subscription() {
+    const OWN: &str = "SELECT k, count(*) AS \"Zahl der Flüge\" FROM A -- ✈\n GROUP BY k";
+    for (clauses, behind) in [
+        ("", ""),
+        (" ON SLOW DROP OLDEST", ""),
+        ("\n\tMAX RATE 9 PER SECOND\nON SLOW SAMPLE 8;", ""),
+        (" MAX STATE 2 KB", " MAX STATE 2 KB"),
+        (" MAX STATE 2 KB ON SLOW BLOCK", " MAX STATE 2 KB"),
+        (" ON SLOW BLOCK MAX STATE 2 KB MAX RATE 9 PER SECOND", " MAX STATE 2048 BYTES"),
+    ] {
+        let Query::Stateful(query) = parse_query(&format!("{OWN}{clauses}")).unwrap() else { panic!("{clauses}") };
+        let own = query.own_sql();
+        assert_eq!(own, format!("{OWN}{behind}"));
+        let Query::Stateful(again) = parse_query(&own).unwrap() else { panic!("{own}") };
+        assert_eq!((again.max_state_bytes(), again.has_clauses()), (query.max_state_bytes(), false));
+    }
+}

@@ -1,5 +1,6 @@
 //! A query of any kind, and one with state: read once, planned for the formats of its streams.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -95,7 +96,7 @@ fn stateful(sql: &str) -> Result<StatefulQuery, QueryError> {
     let mut parameters = std::mem::take(&mut reader.parameters);
     if let Some(end) = clauses.at {
         // Those of the clauses are not the query's.
-        parameters.retain(|(_, at)| at.is_none_or(|at| (at.line, at.column) < (end.line, end.column)));
+        parameters.retain(|(_, at)| at.is_none_or(|at| end.is_behind(at)));
     }
     let mut query = StatefulQuery {
         sql: sql.to_owned(),
@@ -284,6 +285,17 @@ impl StatefulQuery {
     #[must_use]
     pub fn result_select(&self, stream: &str) -> Select {
         Select::of_result(&self.sql, stream, self.clauses.clone())
+    }
+
+    /// Its text without the clauses `ON SLOW` and `MAX RATE`, which are a subscription's: queries that differ in them only have the same rows.
+    #[must_use]
+    pub fn own_sql(&self) -> Cow<'_, str> {
+        let Clauses { at: Some(first), state, .. } = &self.clauses else { return Cow::Borrowed(&self.sql) };
+        let own = first.text_before(&self.sql);
+        match state.filter(|state| state.at.is_some_and(|at| at.is_behind(*first))) {
+            Some(state) => Cow::Owned(format!("{own}MAX STATE {} BYTES", state.bytes)),
+            None => Cow::Borrowed(own.trim_end()),
+        }
     }
 
     /// Whether it has the clause `ON SLOW` or `MAX RATE`.

@@ -185,12 +185,12 @@ pub(crate) struct SharedQuery {
 }
 
 impl SharedQuery {
-    /// A query over these streams, in the spelling of the catalog, with its views.
+    /// A query over these streams, in the spelling of the catalog, with its views, without the clauses of its subscription.
     pub(crate) fn of(query: &StatefulQuery, streams: &[String], null_for_errors: bool) -> SharedQuery {
         let view = |stream: &str| Some((stream.to_owned(), query.view(stream)?.sql().to_owned()));
         let read = streams.iter().map(String::as_str).chain(query.tables());
         SharedQuery {
-            sql: query.sql().to_owned(),
+            sql: query.own_sql().into_owned(),
             streams: streams.to_vec(),
             views: read.filter_map(view).collect(),
             null_for_errors,

@@ -66,7 +66,7 @@ impl Stateful {
 impl Context {
     /// Has a query with state run as a handler.
     pub(super) fn place_stateful(&mut self, stateful: Stateful) {
-        let (subscription, sql) = (self.subscriptions.take_id(), stateful.query.sql().to_owned());
+        let (subscription, sql) = (self.subscriptions.take_id(), stateful.query.own_sql().into_owned());
         let (row_errors, streams) = (stateful.request.row_errors, stateful.streams.clone());
         let (shared, pending) = (Some(stateful.shared()), stateful.pending.clone());
         let of = streams.join("`, `");

@@ -464,14 +464,28 @@ fn an_error_of_a_query_with_state_reaches_the_subscriber_with_its_place() {
 fn a_slow_subscriber_of_a_query_with_state_has_clauses_of_its_own() {
     let (context, addr) = start(|_| {});
     let mut publisher = publisher_of(&addr, "A", &timed(), Transport::Udp);
-    let query = format!("{WINDOW} ON SLOW DROP OLDEST");
-    let mut subscriber = Subscriber::builder(&addr).sql(&*query).connect().unwrap();
+    let clauses = ["", " ON SLOW DROP OLDEST", " MAX RATE 100000 PER SECOND ON SLOW SAMPLE 8"];
+    let readers = clauses.map(|clauses| {
+        let mut subscriber = Subscriber::builder(&addr).sql(format!("{WINDOW}{clauses}")).connect().unwrap();
+        std::thread::spawn(move || unique(rows(&mut subscriber)))
+    });
     let lists = context.subscriptions().unwrap();
-    assert!(lists[0].overflow.to_lowercase().contains("drop"), "{lists:#?}");
-    let reader = std::thread::spawn(move || unique(rows(&mut subscriber)));
+    let overflows: Vec<String> = lists.iter().map(|info| info.overflow.to_lowercase()).collect();
+    assert!(overflows[0].contains("block") && overflows[1].contains("drop"), "{overflows:?}");
+    assert!(overflows[2].contains("sample"), "{overflows:?}");
+    assert!(lists.iter().all(|info| info.stream == lists[0].stream), "one handler runs it: {lists:#?}");
+    // A bound of its own makes it another query.
+    let bound = format!("{WINDOW} ON SLOW DROP OLDEST MAX STATE 1 MB");
+    let other = Subscriber::builder(&addr).sql(&*bound).connect().unwrap();
+    let handlers = context.manager().handlers().unwrap();
+    let bounds: BTreeSet<u64> = handlers.iter().map(|info| info.state_bytes_bound).collect();
+    assert_eq!((handlers.len(), bounds), (2, BTreeSet::from([1 << 20, 256 << 20])), "{handlers:#?}");
+    drop(other);
     publish_timed(&mut publisher, 0..1000);
     publisher.finish().unwrap();
-    assert_eq!(reader.join().unwrap(), windows(1000));
+    for reader in readers {
+        assert_eq!(reader.join().unwrap(), windows(1000));
+    }
     context.stop().unwrap();
 }
 
