@@ -98,7 +98,7 @@ impl ExpressionsBuilder {
     }
 }
 
-/// What makes the random expressions of a seed.
+/// The runner that makes the random expressions of a seed.
 pub(crate) fn runner(seed: u64) -> TestRunner {
     let mut bytes = [1; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());

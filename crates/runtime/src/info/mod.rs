@@ -669,7 +669,7 @@ pub struct ExplainInfo {
 pub struct ExplainInputInfo {
     /// The stream.
     pub stream: String,
-    /// What is done with them.
+    /// The step that takes them.
     pub step: InputStep,
     /// The context where that would run, or runs.
     pub context: String,

@@ -232,7 +232,8 @@ impl Table {
             None => !query.lists_number,
         };
         // Of a row that leaves, `DELTA` gives only the key: whether it was there is seen below.
-        if !is_sent && !(query.is_delta && kind == b'l') || publisher.is_some_and(|publisher| publisher != id as i64) {
+        let is_key_alone = query.is_delta && kind == b'l';
+        if !(is_sent || is_key_alone) || publisher.is_some_and(|publisher| publisher != id as i64) {
             return Err(format!("{row:?} was never sent"));
         }
         // By another query the row of the same record may differ.
