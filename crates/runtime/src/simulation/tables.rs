@@ -367,7 +367,7 @@ fn run(seed: u64) -> RunFigures {
 
 #[test]
 fn a_table_of_snapshot_and_changes_equals_the_query_over_the_whole_stream() {
-    check("a_table_of_snapshot_and_changes_equals_the_query_over_the_whole_stream", 30, |seed| {
+    check("a_table_of_snapshot_and_changes_equals_the_query_over_the_whole_stream", 24, |seed| {
         run(seed);
     });
 }
