@@ -279,82 +279,85 @@ fn cases_are_read_as_they_were_written() {
     assert_eq!(wrong, "line 5: there is no such stream: q [\"1\"]");
 }
 
+/// What the queries of a kind have, and the rows under them.
+const PARTS: &[(QueryKind, &[&str])] = &[
+    (
+        QueryKind::Expressions,
+        &[
+            "layout foreign big",
+            "layout foreign little",
+            " null\n",
+            "\"NaN\"",
+            "\"inf\"",
+            "-9223372036854775808",
+            "\"\"",
+            "日本",
+        ],
+    ),
+    (
+        QueryKind::Expressions,
+        &["upper(", "abs(", "round(", "TRY(", " WHERE ", "ILIKE", "CASE", "numeric", "IN (", "BETWEEN"],
+    ),
+    (QueryKind::Expressions, &["array_position(", " ANY(", "l[", "[]\""]),
+    (
+        QueryKind::Joins,
+        &[
+            "ASOF JOIN",
+            "ASOF LEFT",
+            "FULL JOIN",
+            "LEFT JOIN",
+            "RIGHT JOIN",
+            "USING (k",
+            "BETWEEN",
+            "s.ts = q.ts",
+            "LATENESS",
+            "null]",
+            "window_start",
+            "JOIN q r",
+            ", s.nums",
+            " ANY(q.nums)",
+            " ALL(s.tags)",
+            "s.id IS NULL",
+        ],
+    ),
+    (
+        QueryKind::Windows,
+        &[
+            "TUMBLE",
+            "HOP",
+            "SESSION",
+            "HAVING",
+            "WHERE",
+            "DISTINCT",
+            "FILTER",
+            "UNION ALL",
+            "NaN",
+            "array_agg(",
+            "DESC NULLS LAST LIMIT",
+            "FROM p JOIN m",
+            "FULL JOIN p z",
+            "FROM p UNION ALL SELECT * FROM p",
+            "i16[]",
+            "[]\"",
+            "(tags[",
+            " ANY(nums)",
+            " ALL(tags)",
+            "tags @> ARRAY[",
+            "ANY(array_agg(v))",
+        ],
+    ),
+    (QueryKind::Tables, &["\ntable q k\n", "LEFT JOIN", "JOIN q r", "WHERE", "table q ts\n", "null]", "q.tags["]),
+    (
+        QueryKind::Changes,
+        &["JOIN q", "CHANGES", "HAVING", "DISTINCT", "OVER", "WHERE", "FILTER", "UNION ALL", "q.tags["],
+    ),
+    (QueryKind::Over, &["PARTITION BY", "UNBOUNDED", "lag(", "row_number()", "FILTER", "WINDOW w", "(nums["]),
+];
+
 #[test]
 fn the_kinds_have_the_cases_that_they_are_to_have() {
-    for (kind, parts) in [
-        (
-            QueryKind::Expressions,
-            &[
-                "layout foreign big",
-                "layout foreign little",
-                " null\n",
-                "\"NaN\"",
-                "\"inf\"",
-                "-9223372036854775808",
-                "\"\"",
-                "日本",
-            ][..],
-        ),
-        (
-            QueryKind::Expressions,
-            &["upper(", "abs(", "round(", "TRY(", " WHERE ", "ILIKE", "CASE", "numeric", "IN (", "BETWEEN"],
-        ),
-        (QueryKind::Expressions, &["array_position(", " ANY(", "l[", "[]\""]),
-        (
-            QueryKind::Joins,
-            &[
-                "ASOF JOIN",
-                "ASOF LEFT",
-                "FULL JOIN",
-                "LEFT JOIN",
-                "RIGHT JOIN",
-                "USING (k",
-                "BETWEEN",
-                "s.ts = q.ts",
-                "LATENESS",
-                "null]",
-                "window_start",
-                "JOIN q r",
-                ", s.nums",
-                " ANY(q.nums)",
-                " ALL(s.tags)",
-                "s.id IS NULL",
-            ],
-        ),
-        (
-            QueryKind::Windows,
-            &[
-                "TUMBLE",
-                "HOP",
-                "SESSION",
-                "HAVING",
-                "WHERE",
-                "DISTINCT",
-                "FILTER",
-                "UNION ALL",
-                "NaN",
-                "array_agg(",
-                "DESC NULLS LAST LIMIT",
-                "FROM p JOIN m",
-                "FULL JOIN p z",
-                "FROM p UNION ALL SELECT * FROM p",
-                "i16[]",
-                "[]\"",
-                "(tags[",
-                " ANY(nums)",
-                " ALL(tags)",
-                "tags @> ARRAY[",
-                "ANY(array_agg(v))",
-            ],
-        ),
-        (QueryKind::Tables, &["\ntable q k\n", "LEFT JOIN", "JOIN q r", "WHERE", "table q ts\n", "null]", "q.tags["]),
-        (
-            QueryKind::Changes,
-            &["JOIN q", "CHANGES", "HAVING", "DISTINCT", "OVER", "WHERE", "FILTER", "UNION ALL", "q.tags["],
-        ),
-        (QueryKind::Over, &["PARTITION BY", "UNBOUNDED", "lag(", "row_number()", "FILTER", "WINDOW w", "(nums["]),
-    ] {
-        let mut builder = CasesBuilder::new(kind);
+    for (kind, parts) in PARTS {
+        let mut builder = CasesBuilder::new(*kind);
         let mut all = String::new();
         for seed in 0..40 {
             let (rows, specs) = builder.batch(seed);
