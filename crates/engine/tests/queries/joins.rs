@@ -94,18 +94,18 @@ struct ThirdJoin {
 }
 
 /// The columns of both streams, or of one.
-fn names(random: &mut Rng) -> Names {
+fn names(random: &mut Rng) -> &'static Names {
     match random.u8(0..5) {
-        0 => ONLY_S,
-        1 => ONLY_Q,
-        number => OF_BOTH[usize::from(number) - 2],
+        0 => &ONLY_S,
+        1 => &ONLY_Q,
+        number => &OF_BOTH[usize::from(number) - 2],
     }
 }
 
 /// A value of the result.
 pub(crate) fn output(lists: &mut Lists, random: &mut Rng) -> Term {
     let names = names(random);
-    lists.value_or(OUTPUTS, random, &names)
+    lists.value_or(OUTPUTS, random, names)
 }
 
 /// A condition on pairs.
@@ -121,14 +121,14 @@ pub(crate) fn condition_on_pairs(lists: &mut Lists, random: &mut Rng) -> Term {
 
 /// A condition on the rows of one stream.
 pub(crate) fn condition_on_one(lists: &mut Lists, random: &mut Rng) -> Term {
-    let names = [ONLY_S, ONLY_Q][random.usize(0..2)];
-    lists.condition_or(OF_ONE, random, &names)
+    let names = [&ONLY_S, &ONLY_Q][random.usize(0..2)];
+    lists.condition_or(OF_ONE, random, names)
 }
 
 /// A condition of WHERE.
 pub(crate) fn condition_on_result(lists: &mut Lists, random: &mut Rng) -> Term {
     let names = names(random);
-    lists.condition_or(WHERES, random, &names)
+    lists.condition_or(WHERES, random, names)
 }
 
 /// The aggregates of such windows; the second may leave `i64`, and the row of its window is then a row error.

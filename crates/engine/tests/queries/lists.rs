@@ -19,17 +19,17 @@ use crate::rebuild::smaller;
 pub(crate) type Names = [&'static str; 12];
 
 /// The columns of `s`.
-pub(crate) const OF_S: Names = ["v", "j", "id", "x", "y", "b", "t", "k", "ts", "d", "nums", "tags"];
+pub(crate) static OF_S: Names = ["v", "j", "id", "x", "y", "b", "t", "k", "ts", "d", "nums", "tags"];
 
 /// The columns of `s` in a join.
-pub(crate) const ONLY_S: Names =
+pub(crate) static ONLY_S: Names =
     ["s.v", "s.j", "s.id", "s.x", "s.y", "s.b", "s.t", "s.k", "s.ts", "s.d", "s.nums", "s.tags"];
 
 /// The columns of `q` in a join.
-pub(crate) const ONLY_Q: Names = ["q.w", "q.j", "q.id", "q.x", "", "", "q.k", "q.k", "q.ts", "", "q.nums", "q.tags"];
+pub(crate) static ONLY_Q: Names = ["q.w", "q.j", "q.id", "q.x", "", "", "q.k", "q.k", "q.ts", "", "q.nums", "q.tags"];
 
 /// Lists of one stream of a join, beside values of the other.
-pub(crate) const OF_BOTH: [Names; 3] = [
+pub(crate) static OF_BOTH: [Names; 3] = [
     ["s.v", "s.j", "s.id", "s.x", "s.y", "s.b", "s.t", "s.k", "s.ts", "s.d", "q.nums", "q.tags"],
     ["q.w", "q.j", "q.id", "q.x", "s.y", "s.b", "q.k", "q.k", "q.ts", "s.d", "s.nums", "s.tags"],
     ["q.w", "s.j", "s.id", "s.x", "s.y", "s.b", "s.t", "q.k", "q.ts", "s.d", "s.nums", "q.tags"],
@@ -41,7 +41,7 @@ pub(crate) enum Term {
     /// Written alike in both dialects.
     Alike(&'static str),
     /// Computed from lists.
-    Lists(Item, Names),
+    Lists(Box<Item>, &'static Names),
 }
 
 impl Term {
@@ -73,11 +73,12 @@ impl Term {
     /// Terms of the same type with less in them.
     pub(crate) fn smaller(&self) -> Vec<Term> {
         match self {
-            Term::Lists(Item::Expr(expr), names) => {
+            Term::Lists(item, names) => {
+                let Item::Expr(expr) = &**item else { return Vec::new() };
                 let less = smaller(expr).into_iter().filter(|less| !less.is_fallible());
-                less.map(|less| Term::Lists(Item::Expr(less), *names)).collect()
+                less.map(|less| Term::Lists(Box::new(Item::Expr(less)), names)).collect()
             }
-            _ => Vec::new(),
+            Term::Alike(_) => Vec::new(),
         }
     }
 }
@@ -120,24 +121,24 @@ impl Lists {
     }
 
     /// A whole number or a text.
-    pub(crate) fn value(&mut self, random: &mut Rng, names: &Names) -> Term {
+    pub(crate) fn value(&mut self, random: &mut Rng, names: &'static Names) -> Term {
         if random.bool() { self.number(random, names) } else { self.text(random, names) }
     }
 
-    pub(crate) fn number(&mut self, random: &mut Rng, names: &Names) -> Term {
+    pub(crate) fn number(&mut self, random: &mut Rng, names: &'static Names) -> Term {
         self.term(FieldType::I64, random, names)
     }
 
-    pub(crate) fn text(&mut self, random: &mut Rng, names: &Names) -> Term {
+    pub(crate) fn text(&mut self, random: &mut Rng, names: &'static Names) -> Term {
         self.term(FieldType::String, random, names)
     }
 
-    pub(crate) fn condition(&mut self, random: &mut Rng, names: &Names) -> Term {
+    pub(crate) fn condition(&mut self, random: &mut Rng, names: &'static Names) -> Term {
         self.term(FieldType::Bool, random, names)
     }
 
     /// One of these, or one that is computed from lists.
-    pub(crate) fn condition_or(&mut self, others: &[&'static str], random: &mut Rng, names: &Names) -> Term {
+    pub(crate) fn condition_or(&mut self, others: &[&'static str], random: &mut Rng, names: &'static Names) -> Term {
         if random.u8(0..3) == 0 {
             return self.condition(random, names);
         }
@@ -145,7 +146,7 @@ impl Lists {
     }
 
     /// One of these, or one of any type that is computed from lists.
-    pub(crate) fn value_or(&mut self, others: &[&'static str], random: &mut Rng, names: &Names) -> Term {
+    pub(crate) fn value_or(&mut self, others: &[&'static str], random: &mut Rng, names: &'static Names) -> Term {
         match random.u8(0..9) {
             0 => self.condition(random, names),
             1 | 2 => self.value(random, names),
@@ -153,7 +154,7 @@ impl Lists {
         }
     }
 
-    fn term(&mut self, ty: FieldType, random: &mut Rng, names: &Names) -> Term {
+    fn term(&mut self, ty: FieldType, random: &mut Rng, names: &'static Names) -> Term {
         let of_type: Vec<&FunctionPair> =
             self.functions.iter().filter(|(_, of)| *of == ty).map(|(pair, _)| pair).collect();
         let strategy = match ty {
@@ -170,7 +171,7 @@ impl Lists {
             let text = item.texts(&generate::format()).0;
             let has_list = tokens(&text).any(|token| token == "l" || token == "m");
             if !is_fallible && has_list && renamed(&text, names).is_some() {
-                return Term::Lists(item, *names);
+                return Term::Lists(Box::new(item), names);
             }
         }
     }

@@ -279,7 +279,7 @@ fn cases_are_read_as_they_were_written() {
     assert_eq!(wrong, "line 5: there is no such stream: q [\"1\"]");
 }
 
-/// Texts of which each is in some case of a kind.
+/// Texts that the queries of a kind and the rows under them have.
 const PARTS: &[(QueryKind, &[&str])] = &[
     (
         QueryKind::Expressions,
@@ -356,8 +356,8 @@ const PARTS: &[(QueryKind, &[&str])] = &[
 
 #[test]
 fn the_kinds_have_the_cases_that_they_are_to_have() {
-    for &(kind, parts) in PARTS {
-        let mut builder = CasesBuilder::new(kind);
+    for (kind, parts) in PARTS {
+        let mut builder = CasesBuilder::new(*kind);
         let mut all = String::new();
         for seed in 0..40 {
             let (rows, specs) = builder.batch(seed);
