@@ -160,6 +160,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn packages_built_for_size_by_a_first_build_are_built_for_speed_by_dist() {
+        let manifest = include_str!("../../../Cargo.toml");
+        let sections = manifest.split("\n[").filter_map(|section| section.split_once("]\n"));
+        let with = |section: &str, levels: &[&str]| {
+            sections.clone().any(|(name, settings)| {
+                let level = settings.lines().find_map(|line| line.strip_prefix("opt-level = "));
+                name == section && level.is_some_and(|level| levels.contains(&level))
+            })
+        };
+        assert!(with("profile.dist", &["3"]));
+        let packages = sections.clone().filter_map(|(name, _)| name.strip_prefix("profile.release.package."));
+        let for_size: Vec<_> =
+            packages.filter(|of| with(&format!("profile.release.package.{of}"), &["\"s\"", "\"z\""])).collect();
+        assert!(for_size.contains(&"crossdock-runtime"));
+        for package in for_size {
+            let section = format!("profile.dist.package.{package}");
+            assert!(with(&section, &["3"]), "[{section}] takes over the level of [profile.release.package.{package}]");
+        }
+    }
+
+    #[test]
     fn the_deepest_folder_is_renamed_last() {
         let release = super::super::tests::release();
         let build = Build { root: "/a/b".into(), target: "/a/b/target".into(), cargo_home: "/a".into() };
