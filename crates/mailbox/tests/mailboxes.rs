@@ -160,6 +160,30 @@ fn messages_come_in_order_however_their_puts_overlap() {
     }
 }
 
+#[test]
+fn short_messages_use_the_buffer_that_came_back_last_and_long_ones_take_turns() {
+    let daemon = Daemon::new(HostConfig::default());
+    let client = daemon.attach();
+    for (name, bytes, most, least) in [("short", 1024, 4, 1), ("long", 64 << 10, 40, 24)] {
+        daemon.create(name, Implementation::Rings, 128);
+        let (key, options) = (client.1, PortOptions { message_bytes: Some(bytes), ahead: None });
+        let opened = daemon.ask(move |host| host.open(key, name, Side::Write, options)).unwrap();
+        let mut writer = client.0.writer(opened.number, opened.port).unwrap();
+        let (mut reader, _) = daemon.reader(&client, name);
+        let mut used = std::collections::BTreeSet::new();
+        for _ in 0..200 {
+            let put = writer.begin_put(bytes as usize, Wait::Block).unwrap();
+            used.insert(put.as_ptr().addr());
+            writer.end_put(put).unwrap();
+            let message = reader.begin_get(Wait::Block).unwrap();
+            reader.end_get(message);
+            // Between the two the core takes all that the rings hold.
+            (0..2).for_each(|_| daemon.ask(|_| ()));
+        }
+        assert!((least..=most).contains(&used.len()), "{name}: {} buffers were used", used.len());
+    }
+}
+
 /// Writes `count` messages, numbered from 0, through `writer`.
 fn write_numbered(mut writer: Writer, count: u32, bytes: usize) -> JoinHandle<Writer> {
     std::thread::spawn(move || {

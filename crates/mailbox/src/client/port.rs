@@ -65,15 +65,17 @@ impl Port {
         self.claim.inner.bell.ring_if_asleep(&mut self.rung);
     }
 
-    /// Sends what goes to a mailbox: over the lane, if that is this process's to use now.
+    /// Sends what goes to a mailbox: over the lane, if that is this process's to use now. Whether it is.
     #[inline(always)]
-    pub(crate) fn pass(&mut self, entry: Descriptor) {
+    pub(crate) fn pass(&mut self, entry: Descriptor) -> bool {
         let signal = Signal { head: entry, ..Signal::default() };
         let passed = Passed { signal, port: self.number, after: self.up.position() as u32 };
-        if !self.claim.inner.lane.pass(&passed) {
+        let is_passed = self.claim.inner.lane.pass(&passed);
+        if !is_passed {
             self.up.push(entry);
         }
         self.claim.inner.bell.ring_if_asleep(&mut self.rung);
+        is_passed
     }
 
     /// Entries sent to the core so far.

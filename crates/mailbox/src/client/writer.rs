@@ -713,6 +713,7 @@ impl RingsWriter {
         failpoint!("writer.end_put.before_push");
         self.was_long = held.whole_len() > self.usual;
         let (entry, claim) = held.into_entry(up::PUT, 0);
+        let mut went_by_lane = false;
         match (&self.link, &self.sent) {
             (Some(_), _) if self.was_long => {
                 // The core, which was asked for the buffer, gets it: it would come back only when this writer looks.
@@ -720,14 +721,15 @@ impl RingsWriter {
                 self.port.push(entry);
             }
             (Some(_), _) => self.put_directly(entry),
-            (None, None) => self.port.pass(entry),
+            (None, None) => went_by_lane = self.port.pass(entry),
             (None, Some(_)) => self.port.push(entry),
         }
-        if self.cached.len() <= 1 && self.request == Request::None {
-            // A buffer that has been granted meanwhile is at hand for the next one. If the mailbox is gone, the next
-            // call says so.
+        let is_low = self.cached.len() <= 1;
+        if (is_low || went_by_lane) && self.request == Request::None {
+            // A buffer that has been granted meanwhile is at hand for the next one: where an answer is waited for, the one that the
+            // core had last. If the mailbox is gone, the next call says so.
             let _closed = self.refill_some(REFILLED);
-            let next = self.cached.iter().rev().take(WRITTEN_AHEAD);
+            let next = self.cached.iter().rev().take(if is_low { WRITTEN_AHEAD } else { 1 });
             next.for_each(|granted| granted.prefetch(entry.len));
         } else if let Some(at) = self.cached.len().checked_sub(WRITTEN_AHEAD) {
             // While messages are under way, their successors' memory comes here.

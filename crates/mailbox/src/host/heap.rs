@@ -20,6 +20,14 @@ const KEPT: usize = 256;
 const MAX_BUFFERS: u32 = 1 << 18;
 /// Of a buffer that the core is likely to write next, so much is asked for ahead.
 const PREFETCHED_BYTES: u32 = 1024;
+/// Buffers from this size on, in bytes, are used in turn, and not the one that came back last first: it lies in the cache of the core
+/// that read it, which gives its lines away more slowly than the cache that all cores share, to which those in use longest ago have gone.
+/// Shorter ones would only take room from others there.
+const ROTATED_FROM_BYTES: u32 = 16 << 10;
+/// Bytes of buffers of one size that are used in turn: more than most cores' own caches have.
+const ROTATED_BYTES: u32 = 2 << 20;
+/// They are this part of a segment at most.
+const ROTATED_PART: u32 = 16;
 /// Larger buffers are rounded up to whole pages.
 const PAGE_BYTES: u32 = 4096;
 
@@ -44,8 +52,11 @@ pub(crate) struct Heap {
     places: Vec<HeapBuffer>,
     /// Entries of `places` that stand for nothing now.
     vacant: Vec<u32>,
-    /// Free buffers by size class, the warmest last.
+    /// Free buffers by size class, the next to be used last: of small ones the warmest, of those from [`ROTATED_FROM_BYTES`] on the one
+    /// that has been free longest.
     kept: [Vec<u32>; CLASSES],
+    /// How many of a size are to be kept before one is used again: others are allocated first.
+    least_kept: [usize; CLASSES],
     in_use: u32,
     bytes_in_use: u64,
 }
@@ -59,6 +70,12 @@ fn class(bytes: u32) -> Option<usize> {
         return None;
     }
     Some(bytes.max(UNIT_BYTES).next_power_of_two().trailing_zeros() as usize - UNIT_BYTES.trailing_zeros() as usize)
+}
+
+/// Whether buffers of at least `bytes` are used in turn.
+#[inline(always)]
+pub(super) fn is_rotated(bytes: u32) -> bool {
+    (ROTATED_FROM_BYTES..=SMALL_BYTES).contains(&bytes.next_power_of_two())
 }
 
 impl Heap {
@@ -81,6 +98,10 @@ impl Heap {
             places: Vec::new(),
             vacant: Vec::new(),
             kept: std::array::from_fn(|_| Vec::with_capacity(KEPT)),
+            least_kept: std::array::from_fn(|class| {
+                let (bytes, most) = (UNIT_BYTES << class, ROTATED_BYTES.min(units / ROTATED_PART * UNIT_BYTES));
+                if is_rotated(bytes) { (most / bytes) as usize } else { 0 }
+            }),
             in_use: 0,
             bytes_in_use: 0,
         }
@@ -90,6 +111,7 @@ impl Heap {
     #[inline(always)]
     pub(crate) fn alloc(&mut self, bytes: u32) -> Option<u32> {
         if let Some(class) = class(bytes)
+            && self.kept[class].len() >= self.least_kept[class]
             && let Some(index) = self.kept[class].pop()
         {
             if let Some(&next) = self.kept[class].last() {
@@ -117,6 +139,11 @@ impl Heap {
         };
         let units = capacity / UNIT_BYTES;
         let mut allocation = self.allocator.allocate(units);
+        if allocation.is_none()
+            && let Some(index) = class(bytes).and_then(|class| self.kept[class].pop())
+        {
+            return Some(self.hand_out(index));
+        }
         if allocation.is_none() {
             // Buffers kept for other sizes may be the gap that is wanted.
             self.give_up_kept();
@@ -171,8 +198,12 @@ impl Heap {
         self.bytes_in_use -= u64::from(capacity);
         match class(capacity) {
             Some(class) if self.kept[class].len() < KEPT => {
-                self.kept[class].push(index);
-                self.prefetch(index);
+                if is_rotated(capacity) {
+                    self.kept[class].insert(0, index);
+                } else {
+                    self.kept[class].push(index);
+                    self.prefetch(index);
+                }
             }
             _ => {
                 self.allocator.free(self.places[index as usize].allocation);
@@ -244,6 +275,28 @@ mod tests {
         assert!(!heap.free(index));
         assert_eq!(heap.in_use(), 1);
         assert!(heap.free(index));
+    }
+
+    #[test]
+    fn small_buffers_are_used_again_at_once_and_large_ones_in_turn() {
+        let mut heap = heap(8 << 20);
+        let mut again = |bytes: u32| {
+            let used = std::iter::repeat_with(|| {
+                let index = heap.alloc(bytes).unwrap();
+                heap.free(index);
+                heap.range(index).0
+            });
+            let used: Vec<u32> = used.take(100).collect();
+            let distinct: std::collections::BTreeSet<_> = used.iter().copied().collect();
+            // From when they all have been used.
+            let (last, before) = (used[99], used[..99].iter().rposition(|other| *other == used[99]).unwrap());
+            assert_eq!(99 - before, distinct.len(), "{bytes}: {last}");
+            distinct.len()
+        };
+        assert_eq!([64, 4096, 8192].map(&mut again), [1, 1, 1]);
+        assert_eq!([64 << 10, 33 << 10, 30 << 10].map(&mut again), [8, 8, 16]);
+        // All memory is there for whoever needs it, but for a gap that is too short.
+        assert_eq!(std::iter::from_fn(|| heap.alloc(64 << 10)).count(), 127);
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 
 use super::client::{Hold, MoveTarget, Port, SESSION_IN, SESSION_OUT};
 use super::direct::is_full;
+use super::heap::is_rotated;
 use super::losses::MessageLoss;
 use super::mailbox::{CoreReader, Mailbox, MailboxKey, PortKey, Side};
 use super::message::{Area, Home, Message, Span};
@@ -446,7 +447,8 @@ impl HostInterface {
 
     /// Grants buffers of freed messages to the port that they came from, as long as that is due some and nobody lacks memory; `next`
     /// gives the messages that are of that home, and whose buffers nobody else has a claim on. One that goes back into its slot takes a
-    /// byte of an entry ([`Regrants`]), the others an entry each.
+    /// byte of an entry ([`Regrants`]), the others an entry each. Buffers of a size
+    /// that is used in turn go back to the heap, unless they are a session's.
     #[inline(always)]
     pub(super) fn grant_again(&mut self, home: Home, mut next: impl FnMut(&Domains) -> Option<Message>) {
         if home == Home::HEAP || self.is_short {
@@ -457,7 +459,11 @@ impl HostInterface {
         let Some(port) = client.port_mut(home.port).filter(|port| port.home == home) else { return };
         let has_room =
             |mailbox: &Mailbox| mailbox.generation == port.mailbox.generation && !is_full(&self.directs, mailbox);
-        let is_due = port.requests.is_empty() && (hold == Hold::Nothing || home.port != SESSION_OUT);
+        let may_again = match home.port {
+            SESSION_OUT => hold == Hold::Nothing,
+            _ => !is_rotated(port.grant_bytes),
+        };
+        let is_due = port.requests.is_empty() && may_again;
         if !is_due || !self.mailboxes.get(port.mailbox.index as usize).is_some_and(has_room) {
             return;
         }
