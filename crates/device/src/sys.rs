@@ -78,6 +78,19 @@ impl Name {
         self.len = mem::size_of::<T>() as socklen_t;
     }
 
+    /// The first `len` bytes of `storage`.
+    ///
+    /// # Safety
+    /// They were written, as far as they lie in it.
+    unsafe fn written(storage: &MaybeUninit<sockaddr_storage>, len: socklen_t) -> Name {
+        let mut name = Name::none();
+        let len = (len as usize).min(mem::size_of::<sockaddr_storage>());
+        // SAFETY: between two storages of at least that size, and what is copied was written.
+        unsafe { std::ptr::copy_nonoverlapping(storage.as_ptr().cast::<u8>(), (&raw mut name.storage).cast(), len) };
+        name.len = len as socklen_t;
+        name
+    }
+
     /// The address, a mapped IPv4 one as IPv4; `None` if it is of another family or cut short.
     fn address(&self) -> Option<SocketAddr> {
         let len = self.len as usize;
@@ -143,9 +156,10 @@ fn retry_interrupted(mut call: impl FnMut() -> isize) -> io::Result<usize> {
 }
 
 /// Takes up to one arrival for each of `buffers` (at most [`MAX_ARRIVALS`]), the first into the first; never blocks.
-/// Returns how many.
+/// Returns how many. Given a `peer`, all are from it, and the kernel is not asked.
 pub(crate) fn receive(
     socket: BorrowedFd<'_>,
+    peer: Option<SocketAddr>,
     buffers: &mut [BufferMut],
     arrived: &mut [Arrived; MAX_ARRIVALS],
 ) -> io::Result<usize> {
@@ -158,8 +172,10 @@ pub(crate) fn receive(
     for (at, buffer) in buffers.iter_mut().enumerate().take(count) {
         let part = iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         let mut header = empty_header();
-        header.msg_name = names[at].as_mut_ptr().cast();
-        header.msg_namelen = mem::size_of::<sockaddr_storage>() as socklen_t;
+        if peer.is_none() {
+            header.msg_name = names[at].as_mut_ptr().cast();
+            header.msg_namelen = mem::size_of::<sockaddr_storage>() as socklen_t;
+        }
         header.msg_iov = parts[at].write(part);
         header.msg_iovlen = 1;
         header.msg_control = controls[at].as_mut_ptr().cast();
@@ -190,20 +206,14 @@ pub(crate) fn receive(
     })?;
     for at in 0..got.min(count) {
         let header = &headers[at].msg_hdr;
-        let mut name = Name::none();
-        // The kernel wrote `msg_namelen` bytes, which may be none.
-        let written = (header.msg_namelen as usize).min(mem::size_of::<sockaddr_storage>());
-        // SAFETY: copies only what the kernel wrote, between two storages of at least that size.
-        unsafe {
-            std::ptr::copy_nonoverlapping(names[at].as_ptr().cast::<u8>(), (&raw mut name.storage).cast(), written);
-        }
-        name.len = written as socklen_t;
+        // SAFETY: the kernel wrote that many bytes, which may be none.
+        let from = || unsafe { Name::written(&names[at], header.msg_namelen) }.address();
         let len = (headers[at].msg_len as usize).min(buffers[at].len());
         let Received { segment, dropped, class } = read_control(header);
         arrived[at] = Arrived {
             len,
             stride: segment.filter(|&segment| segment > 0 && segment < len).unwrap_or(len),
-            from: name.address(),
+            from: peer.or_else(from),
             truncated: header.msg_flags & libc::MSG_TRUNC != 0,
             dropped,
             ecn: class & ECN_BITS,

@@ -438,7 +438,7 @@ impl Device for UdpDevice {
                 self.drop_one().map(|()| 1)
             } else {
                 self.counters.receive_calls += 1;
-                sys::receive(self.socket.as_fd(), &mut self.posted[..count], &mut self.arrived)
+                sys::receive(self.socket.as_fd(), self.peer, &mut self.posted[..count], &mut self.arrived)
             };
             match got {
                 Ok(got) => {
@@ -501,7 +501,8 @@ impl Device for UdpDevice {
     }
 
     /// The kernel then knows the route of what is sent. It drops what comes from others, and a later call says `ConnectionRefused` when
-    /// nobody listens at the peer's address any more.
+    /// nobody listens at the peer's address any more. Packets of others that were in the socket before are
+    /// taken for the peer's.
     fn keep_to(&mut self, peer: SocketAddr) {
         let addr = match (self.local.is_ipv6(), peer) {
             (true, SocketAddr::V4(v4)) => SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())),
