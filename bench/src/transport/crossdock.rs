@@ -85,7 +85,7 @@ impl Records {
                     }
                     is_answered = true;
                 } else {
-                    arrived += records.bytes().map(|record| record.len() as u64).sum::<u64>();
+                    arrived += records.fragments().map(|bytes| bytes.len() as u64).sum::<u64>();
                 }
             }
             session.serve(|request, reply| {

@@ -5,11 +5,12 @@
 
 mod calls;
 mod plugged;
+mod records;
 
 use crate::carrier::Carrier;
 use crate::carrier::udp::Udp;
 use crate::error::Error;
-use crate::incoming::{Arrived, Bytes, Heard};
+use crate::incoming::{Arrived, Heard};
 use crate::link::MAX_PAYLOAD_BYTES;
 use crate::node::rpc::header::{Header as CallHeader, MessageKind};
 use crate::outgoing::{Message, Outgoing, PacketBuffer};
@@ -17,11 +18,10 @@ use crate::protocol::Protocols;
 use crate::settings::{Clients, DeliveryClass, Keys};
 use calls::{CALLS, Calls};
 use crossdock_device::Idler;
-use crossdock_format::record_len;
-use crossdock_transport::header::PayloadSpan;
-use crossdock_transport::pieces::Joined;
 use crossdock_transport::secure::{Authorized, PrivateKey, PublicKey};
-use crossdock_transport::{Joiner, MAX_MESSAGE_BYTES, PacketKind, Piece, PieceError, SuperPacket};
+use crossdock_transport::{MAX_MESSAGE_BYTES, PacketKind, Piece, PieceError, SuperPacket};
+pub use records::DirectRecords;
+use records::Unfinished;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -67,40 +67,12 @@ pub struct Direct {
     fault: Option<Error>,
     /// Records that are packed until the next turn, their format and class.
     open: Option<(SuperPacket<PacketBuffer>, u64, DeliveryClass)>,
-    joining: Joiner<Vec<u8>>,
-    arrived: VecDeque<Arrived>,
+    unfinished: Unfinished,
+    arrived: VecDeque<DirectRecords>,
     /// The owners of what is not records: calls, and what the program has added.
     protocols: Protocols,
     /// How many of `arrived` are datagrams.
     datagrams: usize,
-}
-
-/// Records that arrived together. They hold a buffer until they are dropped.
-pub struct DirectRecords(Arrived);
-
-impl DirectRecords {
-    /// The records' format, by its id.
-    #[must_use]
-    pub fn format(&self) -> u64 {
-        self.0.header.format
-    }
-
-    /// Whether they came reliably, or are datagrams.
-    #[must_use]
-    pub fn class(&self) -> DeliveryClass {
-        if self.0.header.kind == PacketKind::Datagram { DeliveryClass::Datagram } else { DeliveryClass::Reliable }
-    }
-
-    /// The records' bytes, in order. Their lengths were looked at, nothing else: check them before they are read.
-    pub fn bytes(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.payloads().flat_map(|mut rest| {
-            std::iter::from_fn(move || {
-                let (record, after) = rest.split_at_checked(record_len(rest)?)?;
-                rest = after;
-                Some(record)
-            })
-        })
-    }
 }
 
 impl Direct {
@@ -174,7 +146,7 @@ impl Direct {
             is_up: false,
             fault: None,
             open: None,
-            joining: Joiner::default(),
+            unfinished: Unfinished::default(),
             arrived: VecDeque::new(),
             protocols,
             datagrams: 0,
@@ -205,17 +177,19 @@ impl Direct {
         self.udp.resent()
     }
 
-    /// Takes what has arrived, and sends what is due. Never blocks.
+    /// Sends what is due, and takes what has arrived; the next turn, or [`Direct::send`], acknowledges that. Never blocks.
     ///
     /// # Errors
     /// The session is over: [`Error::Lost`], [`Error::Closed`], [`Error::Malformed`].
     pub fn turn(&mut self) -> Result<(), Error> {
         let now_ns = self.now_ns();
         let mut heard = std::mem::take(&mut self.heard);
-        self.udp.receive(now_ns, &mut self.idler, &mut heard);
-        self.udp.on_timer(now_ns, &mut heard);
         self.flush();
         self.udp.transmit(now_ns, &mut heard);
+        // The acks of what arrives leave with the next turn, or behind what the program sends in answer, which is waited for.
+        self.udp.receive(now_ns, &mut self.idler, &mut heard);
+        // Behind the acks that were in the socket: nothing that they name is sent again.
+        self.udp.on_timer(now_ns, &mut heard);
         self.end_turn(heard, now_ns)
     }
 
@@ -294,10 +268,10 @@ impl Direct {
 
     /// The next records that have arrived, in order.
     pub fn next_records(&mut self) -> Option<DirectRecords> {
-        let arrived = self.arrived.pop_front()?;
-        self.datagrams -= usize::from(arrived.header.kind == PacketKind::Datagram);
-        self.udp.consumed_to(arrived.data_end);
-        Some(DirectRecords(arrived))
+        let records = self.arrived.pop_front()?;
+        self.datagrams -= usize::from(records.is_datagrams());
+        self.udp.consumed_to(records.data_end());
+        Some(records)
     }
 
     /// Carries out the calls that have arrived, each once: `procedure` gets the request, and an empty vector for the reply. Those for
@@ -428,14 +402,14 @@ impl Direct {
 
     fn deliver(&mut self, arrived: Arrived, now_ns: u64) -> Result<(), PieceError> {
         let (kind, piece, data_end) = (arrived.header.kind, arrived.header.piece, arrived.data_end);
-        let has_begun = self.joining.has_begun() || self.protocols.has_begun();
+        let has_begun = self.unfinished.is_there() || self.protocols.has_begun();
         let is_whole = kind == PacketKind::Data && piece == Piece::Whole && !has_begun;
         if kind == PacketKind::Datagram && arrived.header.stream != 0 {
             arrived.payloads().for_each(|payload| self.protocols.take_whole(arrived.header.stream, payload, now_ns));
             return Ok(());
         }
         if is_whole || kind == PacketKind::Datagram {
-            self.arrived.push_back(arrived);
+            self.arrived.push_back(arrived.into());
             self.datagrams += usize::from(!is_whole);
             self.drop_old_datagrams();
             return Ok(());
@@ -445,22 +419,18 @@ impl Direct {
             self.udp.control_consumed();
             return Ok(());
         }
-        for payload in arrived.payloads() {
-            if kind == PacketKind::Message {
-                if self.joining.has_begun() {
-                    return Err(PieceError::OutOfPlace);
-                }
-                self.protocols.take(arrived.header.stream, piece, payload, now_ns)?;
-                continue;
-            }
-            if self.protocols.has_begun() {
+        if kind == PacketKind::Message {
+            if self.unfinished.is_there() {
                 return Err(PieceError::OutOfPlace);
             }
-            let joined = self.joining.take(piece, payload, MAX_MESSAGE_BYTES)?;
-            let Some(bytes) = joined.map(Joined::into_vec) else { continue };
-            let span = PayloadSpan { start: 0, len: bytes.len() as u32, records: arrived.header.records };
-            let (bytes, header) = (Bytes::Joined(bytes), arrived.header);
-            self.arrived.push_back(Arrived { bytes, header, spans: vec![span], data_end });
+            for payload in arrived.payloads() {
+                self.protocols.take(arrived.header.stream, piece, payload, now_ns)?;
+            }
+        } else if self.protocols.has_begun() {
+            return Err(PieceError::OutOfPlace);
+        } else {
+            let may_stay = self.udp.has_many_buffers();
+            self.arrived.extend(self.unfinished.take(arrived, may_stay)?);
         }
         // Records that wait keep their credit, and all that came after them.
         if self.arrived.is_empty() {
@@ -470,9 +440,8 @@ impl Direct {
     }
 
     fn drop_old_datagrams(&mut self) {
-        let is_datagram = |arrived: &Arrived| arrived.header.kind == PacketKind::Datagram;
         while self.datagrams > MOST_DATAGRAMS
-            && let Some(oldest) = self.arrived.iter().position(is_datagram)
+            && let Some(oldest) = self.arrived.iter().position(DirectRecords::is_datagrams)
         {
             self.arrived.remove(oldest);
             self.datagrams -= 1;
@@ -481,8 +450,10 @@ impl Direct {
 }
 
 impl Drop for Direct {
-    /// The other program learns that the session is over.
+    /// The other program learns what has arrived here, and that the session is over.
     fn drop(&mut self) {
+        // If it is over already, there is nobody to learn it.
+        drop(self.send());
         self.udp.close();
     }
 }
@@ -560,8 +531,8 @@ mod tests {
     #[test]
     fn records_of_all_lengths_pass_both_ways_in_order() {
         let (mut here, mut there) = pair();
-        let lengths = [16, 64, 4096, 65_400, 65_536, 1 << 20, 24];
-        let sent: Vec<_> = (0..70).map(|number| Arc::new(record(number, lengths[number as usize % 7]))).collect();
+        let lengths = [16, 64, 4096, 65_400, 65_536, 1 << 20, 3 << 20, 24];
+        let sent: Vec<_> = (0..70).map(|number| Arc::new(record(number, lengths[number as usize % 8]))).collect();
         for turned in [false, true] {
             let (from, to) = if turned { (&mut there, &mut here) } else { (&mut here, &mut there) };
             let (mut next, mut came) = (0, Vec::new());
@@ -584,6 +555,45 @@ mod tests {
             });
             assert!(came == sent);
         }
+    }
+
+    #[test]
+    fn records_that_the_program_keeps_do_not_stop_the_session() {
+        let (mut here, mut there) = pair();
+        let sent: Vec<_> = (0..40).map(|number| record(number, 1 << 20)).collect();
+        let (mut next, mut kept) = (0, Vec::new());
+        eventually("all records come", || {
+            while next < sent.len() && there.publish(&sent[next], 7).unwrap() {
+                next += 1;
+            }
+            there.turn().unwrap();
+            here.turn().unwrap();
+            kept.extend(std::iter::from_fn(|| here.next_records()));
+            kept.len() == sent.len() && there.is_settled()
+        });
+        let pieces: Vec<_> = kept.iter().map(|records| records.fragments().count()).collect();
+        assert!(pieces[0] > 1 && pieces[39] == 1, "the last ones are joined, as few buffers are left: {pieces:?}");
+        assert!(kept.iter().zip(&sent).all(|(records, sent)| records.fragments().flatten().eq(sent)));
+    }
+
+    #[test]
+    fn acks_that_a_slow_program_finds_keep_it_from_sending_again() {
+        let (mut here, mut there) = pair();
+        there.publish(&record(1, 64), 7).unwrap();
+        there.send().unwrap();
+        eventually("the record comes", || {
+            here.turn().unwrap();
+            here.next_records().is_some()
+        });
+        // So much later its ack is due, and then the other side's probe.
+        here.started -= Duration::from_millis(5);
+        here.turn().unwrap();
+        there.started -= Duration::from_millis(300);
+        eventually("the record is acknowledged", || {
+            there.turn().unwrap();
+            there.is_settled()
+        });
+        assert_eq!(there.resent(), 0);
     }
 
     #[test]
