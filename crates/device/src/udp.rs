@@ -501,8 +501,8 @@ impl Device for UdpDevice {
     }
 
     /// The kernel then knows the route of what is sent. It drops what comes from others, and a later call says `ConnectionRefused` when
-    /// nobody listens at the peer's address any more. Packets of others that were in the socket before are
-    /// taken for the peer's.
+    /// nobody listens at the peer's address any more. Packets of others that were in the socket before are taken
+    /// for the peer's.
     fn keep_to(&mut self, peer: SocketAddr) {
         let addr = match (self.local.is_ipv6(), peer) {
             (true, SocketAddr::V4(v4)) => SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())),

@@ -506,19 +506,24 @@ mod tests {
         });
         let mut there = dialling.join().unwrap();
         let sent = [record(1, 64), record(2, 4096), record(3, 65_304), record(4, 1 << 20)];
+        let came = pass(&mut there, &mut here, &sent);
+        let came: Vec<_> = came.iter().flat_map(|records| records.bytes().map(<[u8]>::to_vec)).collect();
+        assert!(came == sent);
+    }
+
+    /// Publishes all of `sent`, and keeps what comes until all of it has.
+    fn pass(from: &mut Direct, to: &mut Direct, sent: &[Vec<u8>]) -> Vec<DirectRecords> {
         let (mut next, mut came) = (0, Vec::new());
         eventually("all records come", || {
-            while next < sent.len() && there.publish(&sent[next], 7).unwrap() {
+            while next < sent.len() && from.publish(&sent[next], 7).unwrap() {
                 next += 1;
             }
-            there.turn().unwrap();
-            here.turn().unwrap();
-            while let Some(records) = here.next_records() {
-                came.extend(records.bytes().map(<[u8]>::to_vec));
-            }
-            came.len() == sent.len()
+            from.turn().unwrap();
+            to.turn().unwrap();
+            came.extend(std::iter::from_fn(|| to.next_records()));
+            next == sent.len() && from.is_settled()
         });
-        assert!(came == sent);
+        came
     }
 
     /// A record of that length, as far as the session looks into it.
@@ -561,16 +566,7 @@ mod tests {
     fn records_that_the_program_keeps_do_not_stop_the_session() {
         let (mut here, mut there) = pair();
         let sent: Vec<_> = (0..40).map(|number| record(number, 1 << 20)).collect();
-        let (mut next, mut kept) = (0, Vec::new());
-        eventually("all records come", || {
-            while next < sent.len() && there.publish(&sent[next], 7).unwrap() {
-                next += 1;
-            }
-            there.turn().unwrap();
-            here.turn().unwrap();
-            kept.extend(std::iter::from_fn(|| here.next_records()));
-            kept.len() == sent.len() && there.is_settled()
-        });
+        let kept = pass(&mut there, &mut here, &sent);
         let pieces: Vec<_> = kept.iter().map(|records| records.fragments().count()).collect();
         assert!(pieces[0] > 1 && pieces[39] == 1, "the last ones are joined, as few buffers are left: {pieces:?}");
         assert!(kept.iter().zip(&sent).all(|(records, sent)| records.fragments().flatten().eq(sent)));

@@ -447,8 +447,8 @@ impl HostInterface {
 
     /// Grants buffers of freed messages to the port that they came from, as long as that is due some and nobody lacks memory; `next`
     /// gives the messages that are of that home, and whose buffers nobody else has a claim on. One that goes back into its slot takes a
-    /// byte of an entry ([`Regrants`]), the others an entry each. Buffers of a size
-    /// that is used in turn go back to the heap, unless they are a session's.
+    /// byte of an entry ([`Regrants`]), the others an entry each. Buffers of a size that is used in turn
+    /// go back to the heap, unless they are a session's.
     #[inline(always)]
     pub(super) fn grant_again(&mut self, home: Home, mut next: impl FnMut(&Domains) -> Option<Message>) {
         if home == Home::HEAP || self.is_short {
